@@ -1,0 +1,1 @@
+"""Regression on LLM labels, trued up with a human-coded sample."""
