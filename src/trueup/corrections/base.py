@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trueup.families.base import Family
 from trueup.formula.rows import Rows
+from trueup.inference.variance import Influence
 from trueup.inference.vcov import Vcov
 from trueup.study.design import Float, SampleDesign
 
@@ -26,6 +27,29 @@ class Frame(Protocol):
     @property
     def variables(self) -> tuple[str, ...]:
         """Labelled variables that the formula uses."""
+        ...
+
+    @property
+    def outcome_is_label(self) -> bool:
+        """Whether the outcome is made from a labelled variable."""
+        ...
+
+    @property
+    def covariate_labels(self) -> tuple[str, ...]:
+        """Labelled variables on the right-hand side."""
+        ...
+
+    @property
+    def class_labels(self) -> Mapping[str, tuple[Any, ...]]:
+        """Labelled variables that enter as classes, with their levels."""
+        ...
+
+    def human_labels(self, variable: str) -> NDArray[Any]:
+        """Return the (n,) human labels of the coded rows."""
+        ...
+
+    def llm_labels(self, variable: str, annotator: str) -> NDArray[Any]:
+        """Return the (N,) labels of one annotator, complete."""
         ...
 
     def human(self) -> Rows:
@@ -51,7 +75,8 @@ class Problem:
     annotators: tuple[str, ...]
     vcov: Vcov
     seed: int | None = None
-    learner_features: Float | None = None
+    missing: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """annotator -> (N,) mask of rows whose LLM label was missing and has been filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +107,9 @@ class Estimate:
     notes: tuple[str, ...] = ()
     """Sentences for the summary: what was chosen and why."""
     warnings: tuple[str, ...] = ()
+    influence: Influence | None = None
+    """Factor rows of ``vcov``: multiply with those of another fit on the same coded rows
+    for the covariance between the two."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

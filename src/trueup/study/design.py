@@ -51,7 +51,8 @@ class SampleDesign:
     n_units: int | None = None
     """Number of units in the table; None where rows were drawn."""
     cluster: Int | None = None
-    """(N,) cluster codes 0..G-1 of rows that depend on each other; None = independent rows."""
+    """(N,) cluster codes 0..G-1 of rows that depend on each other; None = independent rows.
+    Drawn units are clusters where nothing wider was said."""
     weights: Float | None = None
     """(N,) analysis weights; None = 1."""
     disjoint: bool = False
@@ -72,11 +73,6 @@ class SampleDesign:
     def inverse_probability(self) -> Float:
         """(n,) design weights 1/pi."""
         return 1.0 / self.probability
-
-    @property
-    def analysis_weights(self) -> Float | None:
-        """(N,) analysis weights or None."""
-        return self.weights
 
     @property
     def coded_weights(self) -> Float:

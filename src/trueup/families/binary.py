@@ -1,0 +1,94 @@
+"""Logit and probit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, log_ndtr, ndtr
+
+from trueup.families.glm import LinearPredictor, check_unit
+from trueup.study.design import Float
+
+_LOG_ROOT_TWO_PI = 0.5 * np.log(2.0 * np.pi)
+
+
+@dataclass(frozen=True, slots=True)
+class Logit(LinearPredictor):
+    r"""Logistic regression: :math:`\psi_i = x_i (y_i - \mu_i)`, :math:`\mu_i = 1/(1+e^{-x_i'\theta})`.
+
+    The outcome may be 0/1 or a probability between them, as LLMs may give.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Logit().mean(np.array([0.0]), np.ones((1, 1)))
+    array([0.5])
+    """
+
+    name: str = "logit"
+
+    def check_outcome(self, y: Float, variable: str) -> None:
+        """Raise FitError where the outcome is outside [0, 1]."""
+        check_unit(y, variable, self.name)
+
+    def pieces(self, eta: Float, y: Float) -> tuple[Float, Float]:
+        """Return the residuals and mu (1 - mu)."""
+        mu = expit(eta)
+        return y - mu, mu * (1.0 - mu)
+
+    def expected(self, eta: Float) -> Float:
+        """Return mu (1 - mu)."""
+        return np.asarray(expit(eta) * expit(-eta))
+
+    def inverse(self, eta: Float) -> Float:
+        """Return the probabilities."""
+        return np.asarray(expit(eta))
+
+    def inverse_slope(self, eta: Float) -> Float:
+        """Return mu (1 - mu)."""
+        return self.expected(eta)
+
+
+def _mills(t: Float) -> Float:
+    """Return the normal density over the distribution function, without underflow."""
+    return np.asarray(np.exp(-0.5 * t * t - _LOG_ROOT_TWO_PI - log_ndtr(t)))
+
+
+@dataclass(frozen=True, slots=True)
+class Probit(LinearPredictor):
+    r"""Probit regression, with the exact second derivative of the likelihood.
+
+    With :math:`\lambda(t) = \varphi(t)/\Phi(t)` the score is
+    :math:`\psi_i = x_i\,[y_i \lambda(\eta_i) - (1-y_i)\lambda(-\eta_i)]`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Probit().mean(np.array([1.96]), np.ones((1, 1))).round(3)
+    array([0.975])
+    """
+
+    name: str = "probit"
+
+    def check_outcome(self, y: Float, variable: str) -> None:
+        """Raise FitError where the outcome is outside [0, 1]."""
+        check_unit(y, variable, self.name)
+
+    def pieces(self, eta: Float, y: Float) -> tuple[Float, Float]:
+        """Return the residuals and minus their derivatives by the linear predictor."""
+        up, down = _mills(eta), _mills(-eta)
+        information = y * up * (up + eta) + (1.0 - y) * down * (down - eta)
+        return y * up - (1.0 - y) * down, information
+
+    def expected(self, eta: Float) -> Float:
+        """Return the expected information of each row."""
+        return np.asarray(_mills(eta) * _mills(-eta))
+
+    def inverse(self, eta: Float) -> Float:
+        """Return the probabilities."""
+        return np.asarray(ndtr(eta))
+
+    def inverse_slope(self, eta: Float) -> Float:
+        """Return the normal density."""
+        return np.asarray(np.exp(-0.5 * eta * eta - _LOG_ROOT_TWO_PI))
