@@ -1,1 +1,49 @@
-"""Regression on LLM labels, trued up with a human-coded sample."""
+"""Regression on LLM labels, trued up with a human-coded sample.
+
+>>> import trueup as tu
+>>> data = tu.datasets.load("antibiotics")
+>>> study = tu.Study(data, human={"y": "coder"}, llm={"y": ["under_treated"]})
+>>> fit = tu.logit("y ~ treated", study)
+"""
+
+from __future__ import annotations
+
+from trueup import datasets, simulate
+from trueup.api import absorb, glm, iv, logit, mean, ols, poisson, probit
+from trueup.corrections.auto import Auto
+from trueup.corrections.dsl import DSL
+from trueup.corrections.human import Human
+from trueup.corrections.learners import Calibration
+from trueup.corrections.naive import Naive
+from trueup.corrections.ppi import PPI
+from trueup.corrections.pspa import PSPA
+from trueup.corrections.ptd import PTD
+from trueup.inference.vcov import Vcov
+from trueup.study.sampling import Sampling
+from trueup.study.study import Study
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DSL",
+    "PPI",
+    "PSPA",
+    "PTD",
+    "Auto",
+    "Calibration",
+    "Human",
+    "Naive",
+    "Sampling",
+    "Study",
+    "Vcov",
+    "absorb",
+    "datasets",
+    "glm",
+    "iv",
+    "logit",
+    "mean",
+    "ols",
+    "poisson",
+    "probit",
+    "simulate",
+]

@@ -23,17 +23,34 @@ _NUMBERS = {"boolean", "integer", "floating", "mixed-integer-float", "decimal"}
 def kind_of(series: pd.Series[Any]) -> Kind:
     """Return whether a column holds numbers (or booleans), text (or categories), or neither."""
     dtype = series.dtype
+    if _is_object(dtype):
+        return "text" if pd.api.types.infer_dtype(series, skipna=True) == "string" else "other"
     if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_string_dtype(dtype):
         return "text"
-    if dtype == object:
-        return "text" if pd.api.types.infer_dtype(series, skipna=True) == "string" else "other"
     if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
         return "number"
     return "other"
 
 
-def check_complete(name: str, series: pd.Series[Any]) -> None:
+_BEFORE = (
+    "Fill these values in, or leave these rows out of the table before the study is built: "
+    "dropping them silently would change the population."
+)
+
+
+def _is_object(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind == "O"
+
+
+def check_complete(name: str, series: pd.Series[Any], mend: str = _BEFORE) -> None:
     """Raise where a column has missing or infinite values.
+
+    Parameters
+    ----------
+    name : str
+    series : pandas.Series, shape (m,)
+    mend : str
+        What to do about it, for the message.
 
     Raises
     ------
@@ -48,8 +65,7 @@ def check_complete(name: str, series: pd.Series[Any]) -> None:
     shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
     raise StudyError(
         f"Column {name!r} is {what} in {len(rows):,} of {len(series):,} rows (positions {shown}), "
-        "and the formula uses it. Fill these values in, or leave these rows out of the table "
-        "before the study is built: dropping them silently would change the population."
+        f"and the formula uses it. {mend}"
     )
 
 
@@ -102,7 +118,7 @@ def plain(series: pd.Series[Any]) -> pd.Series[Any]:
     overflow. Nullable types and text types become their ordinary counterparts.
     """
     dtype = series.dtype
-    if isinstance(dtype, pd.CategoricalDtype) or dtype == object or dtype == "str":
+    if isinstance(dtype, pd.CategoricalDtype) or _is_object(dtype) or dtype == "str":
         return series
     if pd.api.types.is_bool_dtype(dtype):
         return series.astype(bool)
@@ -123,11 +139,11 @@ def dictionary(name: str, series: pd.Series[Any]) -> pd.Categorical:
         If there are too many levels for dummy columns.
     """
     if isinstance(series.dtype, pd.CategoricalDtype):
-        coded = series.cat.remove_unused_categories().array
+        coded = pd.Categorical(series).remove_unused_categories()
     else:
         coded = pd.Categorical(plain(series))
     check_level_count(f"Column {name!r}", len(coded.categories), MOST_LEVELS, name)
-    return coded  # type: ignore[return-value]
+    return coded
 
 
 def check_level_count(what: str, count: int, most: int, name: str) -> None:
@@ -164,10 +180,10 @@ def encode(name: str, values: Any, levels: pd.Index[Any], where: str) -> pd.Cate
     FormulaError
         If a value is none of the levels.
     """
-    codes = levels.get_indexer(pd.Index(values))  # type: ignore[no-untyped-call]
+    codes = levels.get_indexer(pd.Index(values))
     if (codes < 0).any():
-        unseen = pd.unique(pd.Series(np.asarray(values, dtype=object)[codes < 0]))
-        raise unseen_level(name, list(unseen), int((codes < 0).sum()), list(levels), where)
+        unseen = pd.Series(np.asarray(values, dtype=object)[codes < 0]).unique().tolist()
+        raise unseen_level(name, unseen, int((codes < 0).sum()), levels.tolist(), where)
     return pd.Categorical.from_codes(codes, categories=levels)
 
 

@@ -234,7 +234,9 @@ def marked_categorical(factor: Factor) -> str | None:
     column, *rest = call.args
     others = [*rest, *(k.value for k in call.keywords)]
     if not isinstance(column, ast.Name) or any(
-        n.id not in _NAMESPACES and n.id not in TRANSFORMS for other in others for n in _names(other)
+        n.id not in _NAMESPACES and n.id not in TRANSFORMS
+        for other in others
+        for n in _names(other)
     ):
         return None
     return aliases.get(column.id, column.id)
