@@ -65,10 +65,11 @@ def test_llm_only(model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_full_tuning_is_near_calibration_to_llm_scores(model):
-    # Another estimator (GREG on the scores), equal to first order: a tenth of a standard error
-    # in the estimate, 5% in the standard error.
+    # Another tuning: calibration regresses on the scores with design weights, ours minimises
+    # the stratified variance. A quarter of a standard error in the estimate, 5% in the
+    # standard error.
     result = fit(model, tu.Sampling(strata="p2stratum"), correction="ptd")
     reference = MODELS[model]["cal_linear_indep_full"]
     gap = np.abs(result.coef() - reference["coef"]) / reference["se"]
-    assert gap.max() < 0.1
+    assert gap.max() < 0.25
     np.testing.assert_allclose(result.se(), reference["se"], rtol=0.05)

@@ -34,12 +34,11 @@ def human_sandwich(problem: Problem, human: HumanPart) -> Sandwich:
 
 
 def tuning_rows(
-    design: SampleDesign, h: Float, machines: Sequence[MachinePart]
+    design: SampleDesign, h: Float, phi: Float, machines: Sequence[MachinePart]
 ) -> tuple[Float, Float]:
     """Return factor rows of h and of the stacked controls, in the design's own metric."""
-    phi = np.hstack([m.phi for m in machines])
     if units_are_clusters(design):
-        return phase_two_rows(design, h), phase_two_rows(design, hajek_centred(design, phi))
+        return phase_two_rows(design, h), phase_two_rows(design, phi)
     assert design.cluster is not None
     codes = design.cluster[design.coded]
     size = int(design.cluster.max()) + 1
@@ -58,6 +57,7 @@ def difference_estimate(
     tuning: str | Float,
     *,
     clip: bool = False,
+    centre: bool = True,
     notes: tuple[str, ...] = (),
 ) -> Estimate:
     """Combine the fits with the tuning asked for.
@@ -72,13 +72,17 @@ def difference_estimate(
         A fixed Omega is a (p, K p) array.
     clip : bool
         Whether a scalar or diagonal tuning is kept within [0, 1].
+    centre : bool
+        Whether the LLM influence is centred on the coded rows.
     """
     design = problem.design
     p = len(human.theta)
-    phi = hajek_centred(design, np.hstack([m.phi for m in machines]))
+    phi = np.hstack([m.phi for m in machines])
+    if centre:
+        phi = hajek_centred(design, phi)
     rank: int | None = None
     if isinstance(tuning, str):
-        rows_h, rows_phi = tuning_rows(design, human.h, machines)
+        rows_h, rows_phi = tuning_rows(design, human.h, phi, machines)
         omega = optimal_tuning(rows_h, rows_phi, tuning)
         if clip and tuning in ("scalar", "diagonal"):
             omega = np.clip(omega, 0.0, 1.0)

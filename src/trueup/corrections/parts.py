@@ -19,6 +19,7 @@ from trueup.study.design import Float, SampleDesign
 
 HumanFit = Literal["ml", "one-step", "firth"]
 Reference = Literal["all", "uncoded"]
+Linearise = Literal["coded", "all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,9 @@ def complement(design: SampleDesign) -> Float:
     return np.asarray(1.0 / (1.0 - design.probability_all))
 
 
-def machine_part(problem: Problem, every: Rows, reference: Reference) -> MachinePart:
+def machine_part(
+    problem: Problem, every: Rows, reference: Reference, linearise: Linearise = "coded"
+) -> MachinePart:
     """Fit the coded rows and the reference rows under one set of LLM labels.
 
     Parameters
@@ -126,6 +129,9 @@ def machine_part(problem: Problem, every: Rows, reference: Reference) -> Machine
         All N rows under the LLM labels.
     reference : {"all", "uncoded"}
         The rows that the coded ones are compared with.
+    linearise : {"coded", "all"}
+        Where the influence of the LLM fit is evaluated: at its coefficients on the coded rows,
+        or at those on the reference rows.
     """
     family, design, terms = problem.family, problem.design, problem.frame.terms
     w, a = design.coded_weights, design.weights
@@ -133,7 +139,7 @@ def machine_part(problem: Problem, every: Rows, reference: Reference) -> Machine
     check_rank(coded.X, terms, weights=w, where="the coded rows (LLM labels)")
     gamma = fit(family, coded, w, terms)
     phi, bread = influence(problem, gamma, coded)
-    del coded
+    outside = np.ones(0)
     if reference == "all":
         rows, weights = every, a
     else:
@@ -141,10 +147,13 @@ def machine_part(problem: Problem, every: Rows, reference: Reference) -> Machine
         outside = complement(design)
         a = outside if a is None else a * outside
         rows, weights = every.take(rest), a[rest]
-        phi = phi * outside[design.coded][:, None]
     rows = family.prepare(rows, weights)
     start = None if family.linear else gamma
     gamma_reference = fit(family, rows, weights, terms, start=start)
+    if linearise == "all":
+        phi, bread = influence(problem, gamma_reference, coded)
+    if reference == "uncoded":
+        phi = phi * outside[design.coded][:, None]
     sums = None
     if design.cluster is not None:
         if reference == "uncoded":

@@ -164,8 +164,8 @@ class PPI:
 def loss_is_convex(problem: Problem) -> bool:
     """Whether the loss form is convex for lambda in [0, 1]: labels in a GLM's outcome only."""
     return (
-        not problem.family.linear
-        and problem.family.outcome_linear
+        problem.family.canonical
+        and not problem.family.linear
         and labels_only_in_outcome(problem.frame)
     )
 
@@ -202,16 +202,19 @@ def published_tuning(
         theta = human.theta + first.gamma_reference - first.gamma_coded
     else:
         theta, _ = solve_common(problem, rows, 1.0)
-    a = design.weights
     n, N = design.n_coded, design.n_rows
+    # The software scales analysis weights to mean one in each of the two tables.
+    a = np.ones(N) if design.weights is None else design.weights.copy()
+    coded = np.zeros(N, dtype=bool)
+    coded[design.coded] = True
+    a[coded] /= a[coded].mean()
+    a[~coded] /= a[~coded].mean()
     relative = (rows.coded_weights * n)[:, None]
     own = family.score(theta, rows.human) * relative
     llm = family.score(theta, rows.machine) * relative
     C = (own - own.mean(axis=0)).T @ (llm - llm.mean(axis=0)) / n
-    mean_a = 1.0 if a is None else float(a.mean())
-    meat = score_meat(family, theta, every, a) / mean_a**2
     centre = mean_score(family, theta, every, a)
-    S = (meat - N * np.outer(centre, centre)) / (N - 1)
+    S = (score_meat(family, theta, every, a) - N * np.outer(centre, centre)) / (N - 1)
     H = np.linalg.inv(mean_hessian(family, theta, every, a))
     top = float(np.trace(H @ (C + C.T) @ H))
     bottom = 2.0 * (1.0 + n / (N - n)) * float(np.trace(H @ S @ H))

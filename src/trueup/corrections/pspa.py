@@ -12,7 +12,7 @@ from trueup.corrections.difference import human_sandwich
 from trueup.corrections.parts import HumanFit, coded_analysis_weights, complement, human_part
 from trueup.corrections.ptd import check_human_fit
 from trueup.errors import CorrectionError
-from trueup.estimation.blocks import mean_score, score_meat
+from trueup.estimation.blocks import mean_hessian, mean_score, score_meat
 from trueup.formula.rows import Rows
 from trueup.inference.sandwich import sandwich
 from trueup.inference.variance import hajek_centred, population_size, units_are_clusters
@@ -23,12 +23,13 @@ from trueup.study.design import Float
 class PSPA:
     r"""Post-prediction adaptive inference.
 
-    One step from the human-only fit, along the human bread A:
+    One Newton step from the human-only fit:
 
     .. math:: \hat\theta = \hat\theta_g -
               A^{-1}W[\bar\psi_R(\hat\theta_g;F) - \bar\psi_{U}(\hat\theta_g;F)],
 
-    with a diagonal W in [0, 1] on the scale of the scores, U the uncoded rows.
+    with a diagonal W in [0, 1] on the scale of the scores, U the uncoded rows, and A the bread of
+    all rows (OLS) or of the combined equation.
 
     Parameters
     ----------
@@ -79,21 +80,28 @@ class PSPA:
         uncoded = every.take(rest)
         coded = every.take(design.coded)
         w = design.coded_weights
-        inverse = np.linalg.inv(human.bread)
         own = human.h @ human.bread.T
         llm = family.score(theta, coded) * coded_analysis_weights(design)
-        weight = _weights(inverse, own, llm, *_uncoded_moments(problem, theta, uncoded))
+        meat, ratio = _uncoded_moments(problem, theta, uncoded)
+        weight = _weights(np.linalg.inv(human.bread), own, llm, meat, ratio)
+        if family.linear:
+            bread = mean_hessian(family, theta, every, None)
+        else:
+            there = mean_hessian(family, theta, uncoded, a)
+            here = family.hessian_sum(theta, coded, w) / w.sum()
+            bread = human.bread + weight[:, None] * (there - here)
+        inverse = np.linalg.inv(bread)
         centre = family.score_sum(theta, coded, w) / w.sum()
         step = mean_score(family, theta, uncoded, a) - centre
-        omega = inverse @ (weight[:, None] * human.bread)
-        phi = hajek_centred(design, llm @ inverse.T * outside[design.coded][:, None])
-        d = human.h - phi @ omega.T
-        result = sandwich(design, human.h, d, vcov=problem.vcov, factor=human.factor)
+        h = own @ inverse.T
+        phi = (weight * llm) @ inverse.T * outside[design.coded][:, None]
+        d = h - hajek_centred(design, phi)
+        result = sandwich(design, h, d, vcov=problem.vcov, factor=human.factor)
         return Estimate(
             theta=theta + inverse @ (weight * step) * (w.sum() / population_size(design)),
             vcov=result.vcov,
             df=result.df,
-            h=human.h,
+            h=h,
             d=d,
             tuning=weight,
             vcov_human=human_sandwich(problem, human).vcov,
@@ -106,17 +114,17 @@ class PSPA:
 def _uncoded_moments(problem: Problem, theta: Float, uncoded: Rows) -> tuple[Float, float]:
 
     m = len(uncoded)
-    meat = score_meat(problem.family, theta, uncoded, None) / m
+    meat = score_meat(problem.family, theta, uncoded, None)
     centre = mean_score(problem.family, theta, uncoded, None)
-    return meat - np.outer(centre, centre), problem.design.n_coded / m
+    return (meat - m * np.outer(centre, centre)) / (m - 1), problem.design.n_coded / m
 
 
 def _weights(inverse: Float, own: Float, llm: Float, uncoded: Float, ratio: float) -> Float:
     """Return (p,) weights that minimise each variance, within [0, 1]."""
-    n = len(own)
+    free = len(own) - 1
     centred = llm - llm.mean(axis=0)
-    cross = centred.T @ (own - own.mean(axis=0)) / n
-    spread = centred.T @ centred / n + ratio * uncoded
+    cross = centred.T @ (own - own.mean(axis=0)) / free
+    spread = centred.T @ centred / free + ratio * uncoded
     top = np.diag(inverse @ cross @ inverse)
     bottom = np.diag(inverse @ spread @ inverse)
     safe = np.where(bottom > 0, bottom, 1.0)

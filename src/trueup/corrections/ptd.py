@@ -7,7 +7,7 @@ from typing import Literal
 
 from trueup.corrections.base import Estimate, Problem
 from trueup.corrections.difference import difference_estimate
-from trueup.corrections.parts import HumanFit, Reference, human_part, machine_part
+from trueup.corrections.parts import HumanFit, Linearise, Reference, human_part, machine_part
 from trueup.errors import ArgumentError
 
 TUNINGS = ("identity", "scalar", "diagonal", "full")
@@ -33,6 +33,9 @@ class PTD:
         Rows of the large LLM fit: all rows, or those that were not coded.
     human_fit : {"ml", "one-step", "firth"}
         How to fit the coded rows where a binary outcome is separated.
+    linearise : {"coded", "all"}
+        Where the influence of the LLM fit is evaluated: at its coefficients on the coded rows
+        (exact where the LLM is perfect), or on all rows, as Chen and Chen do.
 
     Raises
     ------
@@ -42,8 +45,8 @@ class PTD:
     Examples
     --------
     >>> import trueup as tu
-    >>> tu.PTD(tuning="diagonal")
-    PTD(tuning='diagonal', reference='all', human_fit='ml')
+    >>> tu.PTD(tuning="diagonal").tuning
+    'diagonal'
 
     References
     ----------
@@ -55,6 +58,7 @@ class PTD:
     tuning: Literal["identity", "scalar", "diagonal", "full"] = "full"
     reference: Reference = "all"
     human_fit: HumanFit = "ml"
+    linearise: Linearise = "coded"
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -62,6 +66,8 @@ class PTD:
             raise ArgumentError(f"tuning={self.tuning!r} is unknown: use one of {TUNINGS}.")
         check_reference(self.reference)
         check_human_fit(self.human_fit)
+        if self.linearise not in ("coded", "all"):
+            raise ArgumentError(f'linearise={self.linearise!r} is unknown: use "coded" or "all".')
 
     @property
     def name(self) -> str:
@@ -72,9 +78,11 @@ class PTD:
         """Return the corrected estimate."""
         human = human_part(problem, self.human_fit)
         machines = [
-            machine_part(problem, problem.frame.llm(a), self.reference) for a in problem.annotators
+            machine_part(problem, problem.frame.llm(a), self.reference, self.linearise)
+            for a in problem.annotators
         ]
-        return difference_estimate(problem, human, machines, self.tuning)
+        centre = self.linearise == "coded"
+        return difference_estimate(problem, human, machines, self.tuning, centre=centre)
 
 
 def check_reference(reference: str) -> None:

@@ -1,48 +1,164 @@
-"""Sums over all rows, in blocks that fit the cache, always in the same order."""
+"""Sums over blocks of rows: everything that touches all N rows is one of these.
+
+Blocks are always taken in the same order, so the same rows give the same bits.
+"""
 
 from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from trueup.families.base import Family
-from trueup.formula.rows import Rows
+from trueup.formula.rows import BLOCK_ROWS, Rows
 from trueup.study.design import Float, Int
 
 
-def _total(rows: Rows, weights: Float | None) -> float:
+@runtime_checkable
+class FusedFamily(Protocol):
+    """A family that returns score and Hessian from one reading of the rows."""
+
+    def sums(self, theta: Float, rows: Rows, weights: Float | None) -> tuple[Float, Float]:
+        """Return the (p,) sum of scores and the (p, p) sum of minus their derivatives."""
+        ...
+
+
+def total_weight(rows: Rows, weights: Float | None) -> float:
+    """Return the sum of the weights, or the number of rows where there are none."""
     return float(len(rows)) if weights is None else float(weights.sum())
 
 
-def _part(weights: Float | None, part: slice) -> Float | None:
-    return None if weights is None else weights[part]
+def score_sum(family: Family, theta: Float, rows: Rows, weights: Float | None) -> Float:
+    """Return the (p,) weighted sum of scores over prepared rows."""
+    total = np.zeros(rows.n_coef)
+    for part, block in rows.blocks():
+        total += family.score_sum(theta, block, None if weights is None else weights[part])
+    return total
+
+
+def score_hessian(
+    family: Family, theta: Float, rows: Rows, weights: Float | None
+) -> tuple[Float, Float]:
+    """Return the (p,) sum of scores and the (p, p) sum of minus their derivatives.
+
+    One pass: each block is read once for both.
+    """
+    p = rows.n_coef
+    score, hessian = np.zeros(p), np.zeros((p, p))
+    fused = family if isinstance(family, FusedFamily) else None
+    for part, block in rows.blocks():
+        w = None if weights is None else weights[part]
+        if fused is not None:
+            s, h = fused.sums(theta, block, w)
+        else:
+            s, h = family.score_sum(theta, block, w), family.hessian_sum(theta, block, w)
+        score += s
+        hessian += h
+    return score, hessian
 
 
 def mean_score(family: Family, theta: Float, rows: Rows, weights: Float | None) -> Float:
-    r"""Return the (p,) mean :math:`\sum_i a_i\psi_i / \sum_i a_i`."""
-    total = np.zeros(rows.n_coef)
-    for part, block in rows.blocks():
-        total += family.score_sum(theta, block, _part(weights, part))
-    return np.asarray(total / _total(rows, weights))
+    """Return the (p,) weighted mean of the scores.
+
+    Parameters
+    ----------
+    family : Family
+    theta : (p,) array
+    rows : Rows
+        Prepared rows.
+    weights : (m,) array or None
+        Divided by their sum; None for equal weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trueup.families.mean import Mean
+    >>> rows = Rows(y=np.array([1.0, 3.0]), X=np.ones((2, 1)))
+    >>> mean_score(Mean(), np.array([0.0]), rows, None)
+    array([2.])
+    """
+    return score_sum(family, theta, rows, weights) / total_weight(rows, weights)
 
 
 def mean_hessian(family: Family, theta: Float, rows: Rows, weights: Float | None) -> Float:
-    """Return the (p, p) mean of minus the derivative of the score."""
-    if family.linear:
-        return np.asarray(family.hessian_sum(theta, rows, weights) / _total(rows, weights))
+    """Return the (p, p) weighted mean of minus the derivatives of the scores (the bread).
+
+    Parameters
+    ----------
+    family : Family
+    theta : (p,) array
+    rows : Rows
+        Prepared rows.
+    weights : (m,) array or None
+        Divided by their sum; None for equal weights.
+    """
     total = np.zeros((rows.n_coef, rows.n_coef))
     for part, block in rows.blocks():
-        total += family.hessian_sum(theta, block, _part(weights, part))
-    return np.asarray(total / _total(rows, weights))
+        total += family.hessian_sum(theta, block, None if weights is None else weights[part])
+    return total / total_weight(rows, weights)
 
 
-def score_meat(family: Family, theta: Float, rows: Rows, weights: Float | None) -> Float:
-    r"""Return the (p, p) sum :math:`\sum_i a_i^2\psi_i\psi_i'`, without an (N, p) array."""
-    total = np.zeros((rows.n_coef, rows.n_coef))
+def cross_product(X: Float, Y: Float | None = None, weights: Float | None = None) -> Float:
+    """Return X' diag(weights) Y, with Y = X where left out.
+
+    Parameters
+    ----------
+    X : (m, p) array
+    Y : (m, q) or (m,) array, optional
+    weights : (m,) array, optional
+
+    Returns
+    -------
+    (p, q) or (p,) array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cross_product(np.array([[1.0], [2.0]]), weights=np.array([1.0, 3.0]))
+    array([[13.]])
+    """
+    other = X if Y is None else Y
+    total = np.zeros((X.shape[1], *other.shape[1:]))
+    for start in range(0, len(X), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        left = X[part] if weights is None else X[part] * weights[part, None]
+        total += left.T @ other[part]
+    return total
+
+
+def score_meat(
+    family: Family,
+    theta: Float,
+    rows: Rows,
+    weights: Float | None,
+    A: Float | None = None,
+) -> Float:
+    r"""Return the meat :math:`\sum_i a_i^2 \psi_i \psi_i'`, without an (m, p) array.
+
+    Parameters
+    ----------
+    family : Family
+    theta : (p,) array
+    rows : Rows
+        Prepared rows.
+    weights : (m,) array or None
+        The a_i.
+    A : (r, p) array, optional
+        Replaces each score by A times it, e.g. the inverse bread, or one row of it.
+
+    Returns
+    -------
+    (p, p) array, or (r, r) where A is given
+    """
+    size = rows.n_coef if A is None else len(A)
+    total = np.zeros((size, size))
     for part, block in rows.blocks():
-        score = family.score(theta, block)
+        psi = family.score(theta, block)
+        if A is not None:
+            psi = psi @ A.T
         if weights is not None:
-            score = score * weights[part][:, None]
-        total += score.T @ score
+            psi = psi * weights[part, None]
+        total += psi.T @ psi
     return total
 
 
@@ -54,20 +170,27 @@ def cluster_scores(
     cluster: Int,
     n_clusters: int,
 ) -> Float:
-    r"""Return the (G, p) sums of :math:`a_i\psi_i` by cluster.
+    """Return the (G, p) weighted sums of scores within clusters.
 
     Parameters
     ----------
-    cluster : (m,) array of codes 0..G-1
+    family : Family
+    theta : (p,) array
+    rows : Rows
+        Prepared rows.
+    weights : (m,) array or None
+    cluster : (m,) array of int
+        Codes 0..G-1, in any order.
     n_clusters : int
         G; clusters without rows get zeros.
     """
     total = np.zeros((n_clusters, rows.n_coef))
     for part, block in rows.blocks():
-        score = family.score(theta, block)
+        psi = family.score(theta, block)
         if weights is not None:
-            score = score * weights[part][:, None]
+            psi = psi * weights[part, None]
         codes = cluster[part]
-        for j in range(rows.n_coef):
-            total[:, j] += np.bincount(codes, weights=score[:, j], minlength=n_clusters)
+        order = np.argsort(codes, kind="stable")
+        present, first = np.unique(codes[order], return_index=True)
+        total[present] += np.add.reduceat(psi[order], first, axis=0)
     return total

@@ -27,7 +27,12 @@ class Family(Protocol):
 
     @property
     def outcome_linear(self) -> bool:
-        """Whether the score is affine in the outcome (true of canonical links)."""
+        """Whether the score is affine in the outcome."""
+        ...
+
+    @property
+    def canonical(self) -> bool:
+        """Whether the Hessian is free of the outcome, as for canonical links."""
         ...
 
     def check_outcome(self, y: Float, variable: str) -> None:

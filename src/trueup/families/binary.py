@@ -15,7 +15,7 @@ _LOG_ROOT_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 @dataclass(frozen=True, slots=True)
 class Logit(LinearPredictor):
-    r"""Logistic regression: :math:`\psi_i = x_i (y_i - \mu_i)`, :math:`\mu_i = 1/(1+e^{-x_i'\theta})`.
+    r"""Logistic regression: :math:`\psi_i = x_i (y_i - \mu_i)`, :math:`\mu_i` the probability.
 
     The outcome may be 0/1 or a probability between them, as LLMs may give.
 
@@ -27,6 +27,11 @@ class Logit(LinearPredictor):
     """
 
     name: str = "logit"
+
+    @property
+    def canonical(self) -> bool:
+        """Whether the Hessian is free of the outcome: it is."""
+        return True
 
     def check_outcome(self, y: Float, variable: str) -> None:
         """Raise FitError where the outcome is outside [0, 1]."""

@@ -26,6 +26,11 @@ class Poisson(LinearPredictor):
 
     name: str = "poisson"
 
+    @property
+    def canonical(self) -> bool:
+        """Whether the Hessian is free of the outcome: it is."""
+        return True
+
     def check_outcome(self, y: Float, variable: str) -> None:
         """Raise FitError where the outcome is negative or not finite."""
         check_count(y, variable, self.name)

@@ -53,7 +53,9 @@ def refuse(y: Float, bad: NDArray[np.bool_], variable: str, need: str) -> None:
     if not bad.any():
         return
     shown = ", ".join(f"{value:g}" for value in np.unique(y[bad])[:3])
-    raise FitError(f"'{variable}' has {int(bad.sum())} value(s) that cannot be used ({shown}): {need}")
+    raise FitError(
+        f"'{variable}' has {int(bad.sum())} value(s) that cannot be used ({shown}): {need}"
+    )
 
 
 class LinearPredictor:
@@ -74,6 +76,11 @@ class LinearPredictor:
     def outcome_linear(self) -> bool:
         """Whether the score is affine in the outcome: so for every quasi-score."""
         return True
+
+    @property
+    def canonical(self) -> bool:
+        """Whether the Hessian is free of the outcome."""
+        return False
 
     def pieces(self, eta: Float, y: Float) -> tuple[Float, Float]:
         """Return the residuals and minus their derivatives by the linear predictor."""
@@ -253,6 +260,11 @@ class GLM(LinearPredictor):
     family: str
     link: str
     alpha: float = 1.0
+
+    @property
+    def canonical(self) -> bool:
+        """Whether the Hessian is free of the outcome: it is with the family's own link."""
+        return self.family != "negative_binomial" and self.link == DEFAULT_LINKS[self.family]
 
     @property
     def _bounds(self) -> tuple[float, float]:

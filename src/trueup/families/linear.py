@@ -27,6 +27,11 @@ class OLS(LinearPredictor):
     name: str = "ols"
 
     @property
+    def canonical(self) -> bool:
+        """Whether the Hessian is free of the outcome: it is."""
+        return True
+
+    @property
     def linear(self) -> bool:
         """Whether the score is affine in theta: it is."""
         return True
