@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -77,6 +77,9 @@ class Problem:
     seed: int | None = None
     missing: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     """annotator -> (N,) mask of rows whose LLM label was missing and has been filled."""
+    cache: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+    """Fits that several corrections of this problem share; ``dataclasses.replace`` keeps it, so
+    replace only the annotators, the covariance options or the seed."""
 
 
 @dataclass(frozen=True, slots=True)

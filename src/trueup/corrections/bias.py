@@ -43,8 +43,7 @@ def bias_vcov(problem: Problem, naive: Estimate, corrected: Estimate) -> Float:
         raise CorrectionError("The bias test needs a corrected fit with influence functions.")
     design = problem.design
     if naive.influence is not None and not units_are_clusters(design):
-        size = len(naive.influence.plus)
-        cross = naive.influence.plus.T @ corrected.influence.plus[:size]
+        cross = naive.influence.covariance(corrected.influence)
     else:
         phi = phase_one_rows(design, naive.extra["phi"])
         cross = phi.T @ phase_one_rows(design, corrected.h)

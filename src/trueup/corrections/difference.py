@@ -15,7 +15,7 @@ import numpy as np
 
 from trueup.corrections.advice import advise
 from trueup.corrections.base import Estimate, Problem
-from trueup.corrections.parts import HumanPart, MachinePart
+from trueup.corrections.parts import HumanPart, MachinePart, human_factor
 from trueup.inference.sandwich import Sandwich, sandwich
 from trueup.inference.tuning import optimal_tuning, tuning_rank
 from trueup.inference.variance import (
@@ -30,7 +30,9 @@ from trueup.study.design import Float, SampleDesign
 
 def human_sandwich(problem: Problem, human: HumanPart) -> Sandwich:
     """Covariance of the human-only fit."""
-    return sandwich(problem.design, human.h, human.h, vcov=problem.vcov, factor=human.factor)
+    return sandwich(
+        problem.design, human.h, human.h, vcov=problem.vcov, factor=human_factor(problem, human)
+    )
 
 
 def tuning_rows(
@@ -104,7 +106,7 @@ def difference_estimate(
         human.h,
         d,
         vcov=problem.vcov,
-        factor=human.factor,
+        factor=human_factor(problem, human),
         left_out=left_out,
         machine_sums=sums,
     )

@@ -75,9 +75,9 @@ class Naive:
             codes = design.cluster if kept is None else design.cluster[kept]
             size = int(design.cluster.max()) + 1
             Z = cluster_scores(family, theta, rows, a, codes, size) @ inverse.T * scale
-            influence = Influence(np.sqrt(size / (size - 1)) * Z, np.zeros((0, p)))
+            influence = Influence({"cluster": np.sqrt(size / (size - 1)) * Z})
             V = influence.covariance()
-            df = reference_df(problem.vcov, influence.plus**2, size - 1, p)
+            df = reference_df(problem.vcov, influence.blocks["cluster"] ** 2, size - 1, p)
         else:
             influence = None
             V = inverse @ score_meat(family, theta, rows, a) @ inverse.T * scale**2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -29,8 +29,8 @@ class HumanPart:
     theta: Float
     h: Float
     """(n, p) influence on the coded rows."""
-    factor: Float
-    """(n, 1) leverage adjustment."""
+    leverage: Float
+    """(n,) hat values of the weighted fit."""
     bread: Float
     """(p, p) bread A, mean of minus the derivative of the score."""
 
@@ -62,6 +62,14 @@ def influence(problem: Problem, theta: Float, rows: Rows) -> tuple[Float, Float]
 
 
 def human_part(problem: Problem, method: HumanFit = "ml") -> HumanPart:
+    """Return the fit of the coded rows, computed once for all corrections of a problem."""
+    key = ("human", method, problem.annotators[0] if method == "one-step" else "")
+    if key not in problem.cache:
+        problem.cache[key] = _human_part(problem, method)
+    return cast(HumanPart, problem.cache[key])
+
+
+def _human_part(problem: Problem, method: HumanFit) -> HumanPart:
     """Fit the coded rows under human labels, weighted by 1/pi.
 
     Parameters
@@ -84,10 +92,23 @@ def human_part(problem: Problem, method: HumanFit = "ml") -> HumanPart:
     else:
         theta = one_step(family, rows, w, llm_fit(problem, problem.annotators[0]))
     h, bread = influence(problem, theta, rows)
-    n, p = h.shape
-    leverage = family.leverage(theta, rows, w)
-    factor = leverage_factor(leverage, problem.vcov.hc, n, p)
-    return HumanPart(theta=theta, h=h, factor=factor, bread=bread)
+    return HumanPart(theta, h, family.leverage(theta, rows, w), bread)
+
+
+def human_factor(problem: Problem, human: HumanPart) -> Float:
+    """Return the (n, 1) leverage adjustment that the problem asks for."""
+    return leverage_factor(human.leverage, problem.vcov.hc, *human.h.shape)
+
+
+def llm_part(
+    problem: Problem, annotator: str, reference: Reference, linearise: Linearise = "coded"
+) -> MachinePart:
+    """Return the fits under one annotator's labels, computed once for all corrections."""
+    key = ("llm", annotator, reference, linearise)
+    if key not in problem.cache:
+        every = problem.frame.llm(annotator)
+        problem.cache[key] = machine_part(problem, every, reference, linearise)
+    return cast(MachinePart, problem.cache[key])
 
 
 def llm_fit(problem: Problem, annotator: str) -> Float:

@@ -16,7 +16,7 @@ from trueup.corrections.parts import (
     MachinePart,
     Reference,
     human_part,
-    machine_part,
+    llm_part,
 )
 from trueup.corrections.ptd import check_human_fit
 from trueup.errors import ArgumentError, CorrectionError
@@ -134,7 +134,7 @@ class PPI:
             lam = published_tuning(problem, every, reference)
         elif isinstance(self.tuning, str):
             human = human_part(problem, self.human_fit)
-            first = machine_part(problem, every, reference)
+            first = llm_part(problem, problem.annotators[0], reference)
             tuned = difference_estimate(problem, human, [first], "scalar", clip=True)
             assert tuned.tuning is not None
             lam = float(tuned.tuning[0, 0])
@@ -144,9 +144,7 @@ class PPI:
 
     def _difference(self, problem: Problem, reference: Reference) -> Estimate:
         human = human_part(problem, self.human_fit)
-        machines = [
-            machine_part(problem, problem.frame.llm(a), reference) for a in problem.annotators
-        ]
+        machines = [llm_part(problem, a, reference) for a in problem.annotators]
         if self.tuning == "scalar":
             return difference_estimate(problem, human, machines, "scalar", clip=True)
         if self.tuning == "coordinate":

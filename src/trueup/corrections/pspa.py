@@ -9,7 +9,13 @@ import numpy as np
 from trueup.corrections.advice import advise
 from trueup.corrections.base import Estimate, Problem
 from trueup.corrections.difference import human_sandwich
-from trueup.corrections.parts import HumanFit, coded_analysis_weights, complement, human_part
+from trueup.corrections.parts import (
+    HumanFit,
+    coded_analysis_weights,
+    complement,
+    human_factor,
+    human_part,
+)
 from trueup.corrections.ptd import check_human_fit
 from trueup.errors import CorrectionError
 from trueup.estimation.blocks import mean_hessian, mean_score, score_meat
@@ -96,7 +102,7 @@ class PSPA:
         h = own @ inverse.T
         phi = (weight * llm) @ inverse.T * outside[design.coded][:, None]
         d = h - hajek_centred(design, phi)
-        result = sandwich(design, h, d, vcov=problem.vcov, factor=human.factor)
+        result = sandwich(design, h, d, vcov=problem.vcov, factor=human_factor(problem, human))
         return Estimate(
             theta=theta + inverse @ (weight * step) * (w.sum() / population_size(design)),
             vcov=result.vcov,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from trueup.corrections.base import Estimate, Problem
 from trueup.corrections.difference import difference_estimate
-from trueup.corrections.parts import HumanFit, Linearise, Reference, human_part, machine_part
+from trueup.corrections.parts import HumanFit, Linearise, Reference, human_part, llm_part
 from trueup.errors import ArgumentError
 
 TUNINGS = ("identity", "scalar", "diagonal", "full")
@@ -78,8 +78,7 @@ class PTD:
         """Return the corrected estimate."""
         human = human_part(problem, self.human_fit)
         machines = [
-            machine_part(problem, problem.frame.llm(a), self.reference, self.linearise)
-            for a in problem.annotators
+            llm_part(problem, a, self.reference, self.linearise) for a in problem.annotators
         ]
         centre = self.linearise == "coded"
         return difference_estimate(problem, human, machines, self.tuning, centre=centre)

@@ -183,7 +183,9 @@ def _annihilate(values: Float, groups: tuple[Int, ...], weights: Float | None) -
     dummies = dummies.multiply(1.0 / size[None, :]).tocsc()
     centred = values - np.average(values, axis=0, weights=weights)
     left = centred * root[:, None]
-    norms = np.linalg.norm(left, axis=0)
+    # A constant column leaves rounding error only, whose projection is not worth iterating on.
+    rounding = np.finfo(np.float64).eps * np.linalg.norm(values * root[:, None], axis=0)
+    norms = np.maximum(np.linalg.norm(left, axis=0), rounding)
     for _ in range(MAX_PASSES):
         remains = np.abs(dummies.T @ left).max(axis=0, initial=0.0)
         todo = np.flatnonzero(remains > PROJECTION_TOLERANCE * norms)

@@ -82,7 +82,7 @@ def sandwich(
     if units_are_clusters(design):
         first = phase_one_rows(design, h * factor)
         second = phase_two_rows(design, d * factor) * scale
-        influence = Influence(np.vstack([first, second]), np.zeros((0, p)))
+        influence = Influence({"first": first, "second": second})
         contributions = first**2 + second**2
         most = len(first) - p if design.unit is None else len(first) - 2
     else:
@@ -90,8 +90,7 @@ def sandwich(
             scale = 1.0 / (1.0 - left_out[design.unit])
         influence = cluster_rows(design, d * factor * scale, machine_sums)
         assert design.cluster is not None
-        n_clusters = int(design.cluster.max()) + 1
-        contributions = influence.plus[:n_clusters] ** 2
+        contributions = influence.blocks["cluster"] ** 2
         most = len(np.unique(design.cluster[design.coded])) - 2
     V = influence.covariance()
     return Sandwich(

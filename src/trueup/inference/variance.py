@@ -13,6 +13,7 @@ same rows multiply to the covariance *between* them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,23 +25,31 @@ from trueup.study.design import Draw, Float, Int, SampleDesign
 LEAVE_ONE_OUT_FLOOR = 0.1
 
 
+#: Blocks of factor rows that are subtracted: what other blocks hold already.
+SUBTRACTED = frozenset({"independent", "pair_rows"})
+
+
 @dataclass(frozen=True, slots=True)
 class Influence:
-    r"""Factor rows of a covariance: :math:`V = P^\top P - M^\top M`.
+    r"""Factor rows of a covariance, in named blocks: :math:`V = \sum_b \pm E_b^\top E_b`.
 
-    ``minus`` is empty but for clustered rows, where the part of the coded rows' variance that
-    the clusters' sums already hold is taken out again.
+    ``first`` and ``second`` have a row for each coded row (or coded unit): the rows as a sample
+    of a population, and the coded rows as a sample of the rows. With clusters, ``cluster`` has a
+    row for each cluster; ``independent`` and ``pair_rows`` are subtracted.
     """
 
-    plus: Float
-    """(r, p)"""
-    minus: Float
-    """(s, p), s may be 0"""
+    blocks: Mapping[str, Float]
+    """name -> (r, p) array"""
 
     def covariance(self, other: Influence | None = None) -> Float:
-        """Return the (p, p2) covariance with another estimator, or with itself."""
+        """Return the (p, p2) covariance with another estimate on the same rows, or with itself."""
         other = self if other is None else other
-        return np.asarray(self.plus.T @ other.plus - self.minus.T @ other.minus)
+        parts = [
+            (-1.0 if name in SUBTRACTED else 1.0) * (rows.T @ other.blocks[name])
+            for name, rows in self.blocks.items()
+            if name in other.blocks
+        ]
+        return np.asarray(np.sum(parts, axis=0))
 
 
 def row_totals(values: Float, codes: Int, size: int) -> Float:
@@ -189,13 +198,14 @@ def cluster_rows(design: SampleDesign, d: Float, machine_sums: Float | None) -> 
     Z = row_totals(d * w, coded_cluster, G) / total
     if machine_sums is not None:
         Z = Z + machine_sums / design.n_rows
-    plus = [Z, phase_two_rows(design, d)]
-    minus = [_independent_rows(design, d)]
-    for extra_plus, extra_minus in _pair_rows(design, d, coded_cluster):
-        plus.append(extra_plus)
-        minus.append(extra_minus)
+    blocks = {
+        "cluster": Z,
+        "second": phase_two_rows(design, d),
+        "independent": _independent_rows(design, d),
+        **_pair_rows(design, d, coded_cluster),
+    }
     small = np.sqrt(G / (G - 1))
-    return Influence(small * np.vstack(plus), small * np.vstack(minus))
+    return Influence({name: small * rows for name, rows in blocks.items()})
 
 
 def _independent_rows(design: SampleDesign, d: Float) -> Float:
@@ -203,10 +213,10 @@ def _independent_rows(design: SampleDesign, d: Float) -> Float:
     return np.asarray(v * (np.sqrt(1.0 - pi) / pi / population_size(design))[:, None])
 
 
-def _pair_rows(design: SampleDesign, d: Float, cluster: Int) -> list[tuple[Float, Float]]:
+def _pair_rows(design: SampleDesign, d: Float, cluster: Int) -> dict[str, Float]:
     """Factor rows that replace 1/(pi_i pi_j) by 1/pi_ij for pairs in one cluster and stratum."""
     if design.unit is not None or design.draw not in (Draw.SRS, Draw.STRATA):
-        return []
+        return {}
     if design.draw is Draw.SRS or design.stratum is None or design.stratum_sizes is None:
         stratum = np.zeros(len(d), dtype=np.int64)
         sizes = np.array([design.n_rows], dtype=float)
@@ -220,7 +230,7 @@ def _pair_rows(design: SampleDesign, d: Float, cluster: Int) -> list[tuple[Float
     root = np.sqrt(excess) / population_size(design)
     _, cell = np.unique(np.column_stack([cluster, stratum]), axis=0, return_inverse=True)
     scaled = d * root[stratum][:, None]
-    return [(row_totals(scaled, cell, int(cell.max()) + 1), scaled)]
+    return {"pairs": row_totals(scaled, cell, int(cell.max()) + 1), "pair_rows": scaled}
 
 
 def tuning_leverage(rows: Float, kind: str) -> Float:
