@@ -139,12 +139,12 @@ def common_estimate(
     family, design = problem.family, problem.design
     rows = common_rows(problem, every, reference, normalise, tuning)
     theta, bread = solve_common(problem, rows, tuning)
-    inverse = np.linalg.inv(bread)
+    inverse = np.asarray(np.linalg.inv(bread), float)
     human = family.score(theta, rows.human) @ inverse.T
     machine = tuning * family.score(theta, rows.machine) @ inverse.T
     scale = (rows.coded_weights * population_size(design) * design.probability)[:, None]
     h = human * scale
-    outside = 1.0
+    outside = np.ones((len(h), 1))
     if reference == "uncoded":
         outside = complement(design)[design.coded][:, None]
     d = h - machine * scale * outside

@@ -195,7 +195,7 @@ def median_estimate(estimates: Sequence[Estimate]) -> Estimate:
     V = np.median([e.vcov + np.outer(e.theta - theta, e.theta - theta) for e in estimates], axis=0)
     first = estimates[0]
     informative = [e.informative for e in estimates if e.informative is not None]
-    tuning = None if first.tuning is None else np.mean([e.tuning for e in estimates], axis=0)
+    tunings = [e.tuning for e in estimates if e.tuning is not None]
     middle = int(np.argsort([np.trace(e.vcov) for e in estimates])[len(estimates) // 2])
     return replace(
         first,
@@ -204,7 +204,7 @@ def median_estimate(estimates: Sequence[Estimate]) -> Estimate:
         df=np.median([e.df for e in estimates], axis=0),
         h=np.mean([e.h for e in estimates if e.h is not None], axis=0),
         d=np.mean([e.d for e in estimates if e.d is not None], axis=0),
-        tuning=tuning,
+        tuning=np.mean(tunings, axis=0) if tunings else None,
         informative=np.median(informative, axis=0) if informative else None,
         influence=estimates[middle].influence,
         warnings=estimates[middle].warnings,

@@ -68,7 +68,7 @@ class Naive:
         theta = fit(family, rows, a, problem.frame.terms)
         m = len(rows)
         scale = 1.0 / m if a is None else 1.0 / float(a.sum())
-        inverse = np.linalg.inv(family.hessian_sum(theta, rows, a) * scale)
+        inverse = np.asarray(np.linalg.inv(family.hessian_sum(theta, rows, a) * scale), float)
         phi = _coded_influence(problem, theta, inverse, rows, kept, scale)
         p = len(theta)
         if design.cluster is not None:
@@ -90,7 +90,7 @@ class Naive:
             d=None,
             notes=(WHAT_IT_IS, *note),
             influence=influence,
-            extra={"phi": phi},
+            extra={"phi": phi, "row_inverse": inverse * scale},
         )
 
 

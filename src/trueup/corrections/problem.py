@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trueup.corrections.base import Problem
 from trueup.errors import FitError, FormulaError
@@ -67,9 +68,9 @@ def build_problem(
     )
 
 
-def _missing(study: Study, variables: Sequence[str], annotator: str) -> np.ndarray:
+def _missing(study: Study, variables: Sequence[str], annotator: str) -> NDArray[np.bool_]:
     masks = [study.llm_missing(v, annotator) for v in variables]
-    return np.logical_or.reduce(masks)
+    return np.asarray(np.logical_or.reduce(masks))
 
 
 def _check_parts(frame: FormulaFrame, family: Family) -> None:

@@ -89,7 +89,7 @@ class PSPA:
         own = human.h @ human.bread.T
         llm = family.score(theta, coded) * coded_analysis_weights(design)
         meat, ratio = _uncoded_moments(problem, theta, uncoded)
-        weight = _weights(np.linalg.inv(human.bread), own, llm, meat, ratio)
+        weight = _weights(np.asarray(np.linalg.inv(human.bread), float), own, llm, meat, ratio)
         if family.linear:
             bread = mean_hessian(family, theta, every, None)
         else:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_array
 
 from trueup.errors import ConvergenceError, FitError, FormulaError
 from trueup.families.linear import OLS
@@ -19,6 +22,10 @@ WITHIN_TOLERANCE = 1e-9
 PROJECTION_TOLERANCE = 1e-12
 #: Repeats of the projection on what the last one left.
 MAX_PASSES = 8
+#: Levels of all effects but the largest that are solved for at once, as a dense system.
+MAX_DENSE_LEVELS = 4000
+#: Ridge on that system, whose diagonal is at most one.
+RIDGE = 1e-10
 #: Hat values stay below one, so that no residual is divided by zero.
 MOST_LEVERAGE = 1.0 - 1e-10
 
@@ -28,8 +35,10 @@ class AbsorbedOLS(OLS):
     r"""Least squares on deviations from group means (the "within" estimator).
 
     Coefficients are those of least squares with one dummy variable for every level of every
-    absorbed effect. With one effect the group means are exact; with several the dummies are
-    projected out by the sparse least squares of linearmodels, repeated to rounding error.
+    absorbed effect. With one effect the group means are exact. With several, the largest is
+    swept out exactly and the levels of the others are solved for, or, where these are many,
+    projected out by the sparse least squares of linearmodels; either is repeated until every
+    group mean is zero to rounding.
 
     Examples
     --------
@@ -171,38 +180,97 @@ def _group_means(values: Float, codes: Int, weights: Float | None) -> Float:
 
 def _annihilate(values: Float, groups: tuple[Int, ...], weights: Float | None) -> Float:
     """Return the residuals of (m, k) values on the dummies of several effects."""
-    from linearmodels.iv.absorbing import lsmr_annihilate
-    from linearmodels.panel.utility import dummy_matrix
-
-    codes = np.column_stack([np.unique(g, return_inverse=True)[1] for g in groups])
-    root = np.ones(len(codes)) if weights is None else np.sqrt(weights)
-    dummies, _ = dummy_matrix(codes, precondition=False)
-    dummies = dummies.multiply(root[:, None]).tocsc()
-    size = np.sqrt(np.asarray(dummies.multiply(dummies).sum(axis=0)).ravel())
-    size[size == 0.0] = 1.0  # a group of rows with weight zero
-    dummies = dummies.multiply(1.0 / size[None, :]).tocsc()
-    centred = values - np.average(values, axis=0, weights=weights)
-    left = centred * root[:, None]
+    codes = [np.asarray(np.unique(g, return_inverse=True)[1], dtype=np.int64) for g in groups]
+    codes.sort(key=lambda c: -int(c.max()))
+    w = np.ones(len(values)) if weights is None else weights
+    few = sum(int(c.max()) + 1 for c in codes[1:]) <= MAX_DENSE_LEVELS
+    project = _sweep(codes, w) if few else _sparse_least_squares(codes, w)
+    left = values - np.average(values, axis=0, weights=w)
     # A constant column leaves rounding error only, whose projection is not worth iterating on.
-    rounding = np.finfo(np.float64).eps * np.linalg.norm(values * root[:, None], axis=0)
-    norms = np.maximum(np.linalg.norm(left, axis=0), rounding)
+    rounding = np.finfo(np.float64).eps * _length(values, w)
+    norms = np.maximum(_length(left, w), rounding)
     for _ in range(MAX_PASSES):
-        remains = np.abs(dummies.T @ left).max(axis=0, initial=0.0)
-        todo = np.flatnonzero(remains > PROJECTION_TOLERANCE * norms)
+        todo = np.flatnonzero(_largest_group_mean(left, codes, w) > PROJECTION_TOLERANCE * norms)
         if not len(todo):
-            return _unscale(left, root, centred)
-        options = {"atol": 1e-13, "btol": 1e-13, "conlim": 0.0, "maxiter": 10_000}
-        left[:, todo] = lsmr_annihilate(dummies, left[:, todo], use_cache=False, **options)
+            return left
+        left[:, todo] = project(left[:, todo])
     raise ConvergenceError(
         "The absorbed effects could not be projected out: their groups hardly overlap. Drop one "
         "effect, or merge small groups."
     )
 
 
-def _unscale(left: Float, root: Float, centred: Float) -> Float:
-    """Return residuals without the root of the weights; rows of weight zero keep their values."""
-    scale = root[:, None]
-    return np.divide(left, scale, out=centred.copy(), where=scale > 0)
+def _length(values: Float, w: Float) -> Float:
+    """Return the (k,) weighted lengths of (m, k) values."""
+    return np.asarray(np.sqrt(w @ values**2))
+
+
+def _largest_group_mean(values: Float, codes: list[Int], w: Float) -> Float:
+    """Return (k,) largest group sums of any effect, each over the root of the group's weight."""
+    largest = np.zeros(values.shape[1])
+    for c in codes:
+        size = np.sqrt(np.bincount(c, w))
+        size[size == 0.0] = 1.0  # a group of rows with weight zero
+        for j, column in enumerate(values.T):
+            largest[j] = max(largest[j], np.abs(np.bincount(c, w * column) / size).max())
+    return largest
+
+
+def _sweep(codes: list[Int], w: Float) -> Callable[[Float], Float]:
+    """Return a projection that sweeps the largest effect and solves for the levels of the rest.
+
+    The few levels of the other effects have a dense system of normal equations once the first
+    effect is swept out. A small ridge makes it definite where dummies are redundant; what the
+    ridge leaves behind is removed when the projection is repeated.
+    """
+    first, rest = codes[0], _dummies(codes[1:])
+    heavy = rest.multiply(w[:, None]).tocsr()
+    cross = heavy.T @ _dummies(codes[:1])
+    total = np.bincount(first, w)
+    share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+    within = (heavy.T @ rest - cross.multiply(share[None, :]) @ cross.T).toarray()
+    size = np.sqrt(np.asarray(heavy.sum(axis=0)).ravel())
+    size[size == 0.0] = 1.0
+    within = within / np.outer(size, size)
+    within[np.diag_indices_from(within)] += RIDGE
+    factor = cho_factor(within)
+
+    def project(values: Float) -> Float:
+        left = values - _group_means(values, first, w)
+        levels = cho_solve(factor, (heavy.T @ left) / size[:, None]) / size[:, None]
+        fitted = rest @ levels
+        return np.asarray(left - fitted + _group_means(fitted, first, w))
+
+    return project
+
+
+def _dummies(codes: list[Int]) -> csr_array:
+    """Return the sparse (m, levels) dummies of several effects, side by side."""
+    m = len(codes[0])
+    sizes = [int(c.max()) + 1 for c in codes]
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    columns = np.column_stack([c + o for c, o in zip(codes, offsets, strict=True)]).ravel()
+    start = np.arange(0, m * len(codes) + 1, len(codes))
+    return csr_array((np.ones(len(columns)), columns, start), shape=(m, sum(sizes)))
+
+
+def _sparse_least_squares(codes: list[Int], w: Float) -> Callable[[Float], Float]:
+    """Return the projection of linearmodels, for effects with very many levels each."""
+    from linearmodels.iv.absorbing import lsmr_annihilate
+
+    root = np.sqrt(w)
+    dummies = _dummies(codes).multiply(root[:, None]).tocsc()
+    size = np.sqrt(np.asarray(dummies.power(2).sum(axis=0)).ravel())
+    size[size == 0.0] = 1.0
+    dummies = dummies.multiply(1.0 / size[None, :]).tocsc()
+    scale = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)[:, None]
+    options = {"atol": 1e-13, "btol": 1e-13, "conlim": 0.0, "maxiter": 10_000}
+
+    def project(values: Float) -> Float:
+        left = lsmr_annihilate(dummies, values * root[:, None], use_cache=False, **options)
+        return np.where(scale > 0, left * scale, values)
+
+    return project
 
 
 def _alone(groups: tuple[Int, ...]) -> NDArray[np.bool_]:

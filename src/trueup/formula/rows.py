@@ -33,7 +33,7 @@ class Rows:
     @property
     def n_coef(self) -> int:
         """Number of coefficients, p."""
-        return self.X.shape[1]
+        return int(self.X.shape[1])
 
     def take(self, index: NDArray[np.int64] | slice) -> Rows:
         """Return the rows at ``index`` (a slice gives views, no copies)."""

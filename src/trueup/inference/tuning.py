@@ -47,9 +47,9 @@ def optimal_tuning(human: Float, machine: Float, kind: str) -> Float:
     machine = np.where(silent, 0.0, machine)
     eye = np.tile(np.eye(p), (1, blocks))
     if kind == "identity":
-        return eye / blocks
+        return np.asarray(eye / blocks)
     if kind == "full":
-        return least_squares(machine, human).T
+        return np.asarray(least_squares(machine, human).T)
     if kind == "diagonal":
         out = np.zeros((p, q))
         for j in range(p):

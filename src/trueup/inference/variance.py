@@ -250,9 +250,10 @@ def tuning_leverage(rows: Float, kind: str) -> Float:
     if kind == "fixed" or not rows.size:
         return np.zeros((len(rows), 1))
     if kind == "full":
-        u, s, _ = np.linalg.svd(rows, full_matrices=False)
-        keep = s > s[0] * 1e-8 if len(s) and s[0] > 0 else np.zeros(len(s), dtype=bool)
-        return np.minimum((u[:, keep] ** 2).sum(axis=1), top)[:, None]
+        size = np.sqrt((rows**2).sum(axis=0))
+        u, s, _ = np.linalg.svd(rows / np.where(size > 0, size, 1.0), full_matrices=False)
+        keep = s > 1e-8 * max(float(s.max(initial=0.0)), 1e-300)
+        return np.asarray(np.minimum((u[:, keep] ** 2).sum(axis=1), top)[:, None])
     squares = rows**2
     if kind == "scalar":
         squares = squares.sum(axis=1, keepdims=True)

@@ -192,17 +192,21 @@ class Table:
         for name in names:
             self.require(name)
         data = {name: self._pandas_column(name, part) for name in names}
-        n = len(np.arange(self.n_rows)[slice(None) if part is None else part])
-        return pd.DataFrame(data, index=pd.RangeIndex(n))
+        if part is None or isinstance(part, slice):
+            n = len(range(self.n_rows)[slice(None) if part is None else part])
+        else:
+            n = len(part)
+        # Without a copy the columns stay apart; a pass over rows reads each of them once anyway.
+        return pd.DataFrame(data, index=pd.RangeIndex(n), copy=False)
 
     def _series(self, name: str) -> nw.Series[Any]:
         return _wrap(self._native).get_column(name)
 
     def _pandas_column(self, name: str, part: slice | Int | None) -> Any:
+        if isinstance(self._native, pd.DataFrame) and _is_plain(self._native[name].dtype):
+            array = self._native[name].array
+            return array if part is None else array[part]
         series = self._series(name)
-        native = series.to_native()
-        if isinstance(native, pd.Series) and _is_plain(native.dtype):
-            return native.array if part is None else native.iloc[part].array
         values = _values(series if part is None else series[part])
         if series.dtype in (nw.Categorical, nw.Enum):
             return pd.Categorical(values, categories=list(self.categories(name) or ()))

@@ -10,6 +10,7 @@ from linearmodels.iv import AbsorbingLS
 from trueup.errors import CollinearityError, FitError, FormulaError
 from trueup.estimation.rank import check_rank
 from trueup.estimation.solve import fit
+from trueup.families import absorb
 from trueup.families.absorb import AbsorbedOLS
 from trueup.families.linear import OLS
 from trueup.formula.rows import Rows
@@ -42,6 +43,13 @@ def residuals(values, groups, weights):
     return values - dummies(groups) @ coef
 
 
+@pytest.fixture(params=["sweep", "sparse"])
+def _projection(request, monkeypatch):
+    """Both ways to project several effects out: few levels, and very many."""
+    monkeypatch.setattr(absorb, "MAX_DENSE_LEVELS", 4000 if request.param == "sweep" else 0)
+
+
+@pytest.mark.usefixtures("_projection")
 @pytest.mark.parametrize("effects", [1, 2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("gaps", [False, True])
@@ -183,6 +191,7 @@ def test_hat_values_stay_below_one():
     assert hat.max() < 1.0
 
 
+@pytest.mark.usefixtures("_projection")
 @pytest.mark.parametrize("effects", [1, 2])
 def test_a_column_constant_within_groups_is_named(effects):
     rows, w = panel(effects=effects)
@@ -212,6 +221,7 @@ def test_weight_zero_with_a_correction_is_refused():
         FAMILY.prepare_pair(rows, part, part, np.array([0, 1]), np.ones(2), weights)
 
 
+@pytest.mark.usefixtures("_projection")
 @pytest.mark.parametrize("effects", [1, 2])
 def test_rows_of_weight_zero_change_nothing(effects):
     rows, w = panel(effects=effects)

@@ -178,9 +178,7 @@ def test_logit_takes_probabilities_as_labels():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         peer = sm.GLM(soft.y, soft.X, family=sm.families.Binomial()).fit(tol=1e-12)
-    np.testing.assert_allclose(
-        fit(family_for("logit"), soft, None, TERMS), peer.params, rtol=1e-8
-    )
+    np.testing.assert_allclose(fit(family_for("logit"), soft, None, TERMS), peer.params, rtol=1e-8)
 
 
 @given(st.floats(-700.0, 700.0), st.sampled_from([0.0, 0.3, 1.0]))

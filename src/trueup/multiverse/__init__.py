@@ -1,0 +1,1 @@
+"""Room: every universe fitted, and joint statements about all of them."""
