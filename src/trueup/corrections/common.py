@@ -71,7 +71,7 @@ def common_rows(
     human, machine = problem.frame.human(), every.take(design.coded)
     check_rank(human.X, problem.frame.terms, weights=coded, where="the coded rows (human labels)")
     if reference == "uncoded":
-        rest = np.setdiff1d(np.arange(design.n_rows), design.coded)
+        rest = design.uncoded
         a = (a * complement(design))[rest]
         every = every.take(rest)
     if every.groups or every.Z is not None:

@@ -8,8 +8,7 @@ import numpy as np
 
 from trueup.corrections.base import Estimate, Problem
 from trueup.errors import CorrectionError
-from trueup.estimation.blocks import cluster_scores, score_meat
-from trueup.estimation.rank import check_rank
+from trueup.estimation.blocks import cluster_scores, mean_hessian, score_meat
 from trueup.estimation.solve import fit
 from trueup.formula.rows import Rows
 from trueup.inference.sandwich import reference_df
@@ -64,11 +63,10 @@ class Naive:
             every = every.take(kept)
             a = None if a is None else a[kept]
         rows = family.prepare(every, a)
-        check_rank(rows.X, problem.frame.terms, where="all rows (LLM labels)")
-        theta = fit(family, rows, a, problem.frame.terms)
+        theta = fit(family, rows, a, problem.frame.terms, where="all rows (LLM labels)")
         m = len(rows)
         scale = 1.0 / m if a is None else 1.0 / float(a.sum())
-        inverse = np.asarray(np.linalg.inv(family.hessian_sum(theta, rows, a) * scale), float)
+        inverse = np.asarray(np.linalg.inv(mean_hessian(family, theta, rows, a)), float)
         phi = _coded_influence(problem, theta, inverse, rows, kept, scale)
         p = len(theta)
         if design.cluster is not None:

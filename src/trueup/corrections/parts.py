@@ -164,13 +164,14 @@ def machine_part(
     if reference == "all":
         rows, weights = every, a
     else:
-        rest = np.setdiff1d(np.arange(design.n_rows), design.coded)
+        rest = design.uncoded
         outside = complement(design)
         a = outside if a is None else a * outside
         rows, weights = every.take(rest), a[rest]
     rows = family.prepare(rows, weights)
     start = None if family.linear else gamma
-    gamma_reference = fit(family, rows, weights, terms, start=start)
+    where = "all rows (LLM labels)" if reference == "all" else "the uncoded rows (LLM labels)"
+    gamma_reference = fit(family, rows, weights, terms, start, where=where)
     if linearise == "all":
         phi, bread = influence(problem, gamma_reference, coded)
     if reference == "uncoded":

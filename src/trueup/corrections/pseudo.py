@@ -64,18 +64,22 @@ def _distinct(features: Float, coded: Int) -> Float:
 
 
 def draw_folds(design: SampleDesign, folds: int, rng: np.random.Generator) -> Int:
-    """Return (N,) fold codes; rows of a cluster (or drawn unit) share a fold."""
-    if design.cluster is not None:
-        size = int(design.cluster.max()) + 1
-        if size < folds:
-            raise CorrectionError(f"{size} clusters are fewer than folds={folds}: use fewer folds.")
-        return np.asarray(_balanced(size, folds, rng)[design.cluster])
-    out = np.empty(design.n_rows, dtype=np.int64)
-    coded = np.zeros(design.n_rows, dtype=bool)
-    coded[design.coded] = True
-    out[coded] = _balanced(design.n_coded, folds, rng)
-    out[~coded] = _balanced(int((~coded).sum()), folds, rng)
-    return out
+    """Return (N,) fold codes; rows of a cluster (or drawn unit) share a fold.
+
+    Coded rows (or clusters with coded rows) are spread evenly over the folds.
+    """
+    group = np.arange(design.n_rows) if design.cluster is None else design.cluster
+    size = int(group.max()) + 1
+    coded = np.zeros(size, dtype=bool)
+    coded[group[design.coded]] = True
+    n_coded = int(coded.sum())
+    if n_coded < folds:
+        what = "coded rows" if design.cluster is None else "clusters with coded rows"
+        raise CorrectionError(f"{n_coded} {what} are fewer than folds={folds}: use fewer folds.")
+    out = np.empty(size, dtype=np.int64)
+    out[coded] = _balanced(n_coded, folds, rng)
+    out[~coded] = _balanced(size - n_coded, folds, rng)
+    return np.asarray(out[group])
 
 
 def _balanced(size: int, folds: int, rng: np.random.Generator) -> Int:
@@ -97,11 +101,6 @@ def cross_fit(
         values = np.empty((design.n_rows, *width))
         for fold in np.unique(folds):
             train = fold_of_coded != fold
-            if not train.any() or train.all():
-                raise CorrectionError(
-                    "A fold holds all or none of the coded rows: use fewer folds, or code rows "
-                    "in more clusters."
-                )
             here = folds == fold
             values[here] = learner.predict(
                 coded_features[train], labels[train], classes, features[here]

@@ -81,7 +81,7 @@ class PSPA:
         human = human_part(problem, self.human_fit)
         theta = human.theta
         outside = complement(design)
-        rest = np.setdiff1d(np.arange(design.n_rows), design.coded)
+        rest = design.uncoded
         a = (outside if design.weights is None else outside * design.weights)[rest]
         uncoded = every.take(rest)
         coded = every.take(design.coded)

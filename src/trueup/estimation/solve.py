@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import expit
 
 from trueup.errors import ConvergenceError, FitError, SeparationError
-from trueup.estimation.blocks import cross_product, score_hessian, score_sum
+from trueup.estimation.blocks import score_hessian, score_sum
 from trueup.estimation.rank import check_gram, check_rank, well_conditioned
 from trueup.families.base import Family
 from trueup.formula.rows import Rows
@@ -23,13 +23,14 @@ MAX_HALVINGS = 30
 ROUNDING_STEP = 1e-6
 #: Iterations of Newton after which running away is looked for.
 PATIENCE = 12
-#: Information of the weakest direction, relative to the strongest, below which coefficients
-#: are taken to run away: while Newton still moves, and once it has failed.
-VANISHED, FADED = 1e-10, 1e-6
+#: Information about the weakest direction, relative to that at the start, below which
+#: coefficients are taken to run away: while Newton still moves, and once it has failed.
+VANISHED, FADED = 1e-10, 1e-4
 MAX_REFINEMENTS = 8
+MAX_FIRTH_STEPS = 100
 
 Evaluate = Callable[[Float], tuple[Float, Float]]
-Watch = Callable[[int, Float, Float], None]
+Watch = Callable[[Float, Float, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +83,44 @@ def newton(
     >>> root.theta.round(6)
     array([0.693147])
     """
-    return _iterate(lambda t: (score(t), hessian(t)), start, tol, max_iter)
+    theta = np.asarray(start, dtype=np.float64)
+    first = (score(theta), hessian(theta))
+    return _iterate(lambda t: (score(t), hessian(t)), theta, first, tol, max_iter)
 
 
 def _iterate(
-    evaluate: Evaluate, start: Float, tol: float, max_iter: int, watch: Watch | None = None
+    evaluate: Evaluate,
+    theta: Float,
+    first: tuple[Float, Float],
+    tol: float,
+    max_iter: int,
+    watch: Watch | None = None,
 ) -> Solution:
-    """Run Newton; ``watch`` sees every iteration (-1: failure) and may raise a better error."""
-    theta = np.asarray(start, dtype=np.float64)
-    s, H = evaluate(theta)
+    """Run Newton from a point whose score and Hessian are known.
+
+    ``watch`` is shown coefficients, Hessian and the limit for vanished information; it may
+    raise a better error than this function can.
+    """
+    s, H = first
     if not (np.isfinite(s).all() and np.isfinite(H).all()):
-        raise ConvergenceError("The score is not finite at the starting values. " + _MEND)
+        raise ConvergenceError(f"The score is not finite at the starting values. {_MEND}")
+    look = watch or (lambda theta, hessian, limit: None)
+    scale = np.sqrt(np.abs(np.diag(H)))
     for iteration in range(1, max_iter + 1):
-        if watch is not None:
-            watch(iteration, theta, H)
+        if iteration > PATIENCE:
+            look(theta, H, VANISHED)
         step = _direction(H, s)
-        scale = np.sqrt(np.abs(np.diag(H)))
         if np.abs(step * scale).max() <= tol * (1.0 + np.abs(theta * scale).max()):
+            look(theta, H, VANISHED)
             return Solution(theta + step, iteration, H)
         found = _halved(evaluate, theta, step, H, scale)
         if found is None:
-            if watch is not None:
-                watch(-1, theta, H)
+            look(theta, H, FADED)
             if np.linalg.norm(step * scale) <= ROUNDING_STEP:
                 return Solution(theta + step, iteration, H)
             raise ConvergenceError(f"Newton could not improve after {iteration} steps. {_MEND}")
         theta, s, H = found
-    if watch is not None:
-        watch(-1, theta, H)
+    look(theta, H, FADED)
     raise ConvergenceError(f"Newton did not converge in {max_iter} steps. {_MEND}")
 
 
@@ -191,68 +202,87 @@ def fit(
     """
     if family.linear:
         return _fit_linear(family, rows, weights, terms, where)
-    watch = _Watchman(family, rows, weights, terms, where)
     if len(rows) < rows.n_coef:
         check_rank(rows.X, terms, weights, where)
-    if start is None:
-        start = _start(family, rows, weights, terms)
+    start = _start(family, rows, weights, terms, start)
 
     def evaluate(theta: Float) -> tuple[Float, Float]:
         return score_hessian(family, theta, rows, weights)
 
-    return _iterate(evaluate, start, 1e-10, 50, watch).theta
+    first = evaluate(start)
+    _check_start(first, rows, weights, terms, where)
+    watch = _Watchman(family.name, start, first[1], terms, where)
+    return _iterate(evaluate, start, first, 1e-10, 50, watch).theta
 
 
-def _start(family: Family, rows: Rows, weights: Float | None, terms: Sequence[str]) -> Float:
-    """Return starting values: the fit to a part of a large table, or the family's own."""
+def _check_start(
+    first: tuple[Float, Float],
+    rows: Rows,
+    weights: Float | None,
+    terms: Sequence[str],
+    where: str,
+) -> None:
+    """Raise where score or Hessian at the start show that rows or columns cannot be used."""
+    finite = all(np.isfinite(part).all() for part in first)
+    if not finite or not well_conditioned(first[1]):
+        check_rank(rows.X, terms, weights, where)
+    if not finite:
+        _check_outcome(rows.y, where)
+
+
+def _check_outcome(y: Float, where: str) -> None:
+    """Raise where the outcome is missing or infinite."""
+    if not np.isfinite(y).all():
+        raise FitError(f"The outcome has missing or infinite values in {where}: remove them.")
+
+
+def _start(
+    family: Family,
+    rows: Rows,
+    weights: Float | None,
+    terms: Sequence[str],
+    given: Float | None,
+) -> Float:
+    """Return starting values: the fit to a part of a large table, those given, or the family's."""
     stride = len(rows) // START_ROWS
     if stride >= 4:
         some = slice(None, None, stride)
         part = rows.take(some)
         part = part.take(np.arange(len(part)))  # strided views would be slow
         try:
-            return fit(family, part, None if weights is None else weights[some], terms)
+            return fit(family, part, None if weights is None else weights[some], terms, given)
         except FitError:
             # A rare level may be missing from the part: that says nothing about all rows.
             pass
-    return family.start(rows, weights)
+    return family.start(rows, weights) if given is None else given
 
 
 @dataclass(frozen=True, slots=True)
 class _Watchman:
-    """Looks at the iterations of Newton for collinear columns and runaway coefficients."""
+    """Looks at the iterations of Newton for coefficients that run away."""
 
-    family: Family
-    rows: Rows
-    weights: Float | None
+    family: str
+    start: Float
+    hessian: Float
+    """(p, p) Hessian at the start."""
     terms: Sequence[str]
     where: str
 
-    def __call__(self, iteration: int, theta: Float, hessian: Float) -> None:
-        """Raise CollinearityError at the start, SeparationError later."""
-        if iteration == 1 and not well_conditioned(hessian):
-            check_rank(self.rows.X, self.terms, self.weights, self.where)
-        if iteration == -1 or iteration > PATIENCE:
-            self._check_separation(hessian, FADED if iteration == -1 else VANISHED)
-
-    def _check_separation(self, hessian: Float, limit: float) -> None:
-        """Raise where the information about some direction has vanished."""
-        gram = cross_product(self.rows.X, weights=self.weights)
-        scale = np.sqrt(np.diag(gram))
-        outer = np.outer(scale, scale)
-        try:
-            values, vectors = eigh(hessian / outer, gram / outer)
-        except LinAlgError:
-            check_rank(self.rows.X, self.terms, self.weights, self.where)
-            raise
-        if values[0] > limit * values[-1]:
+    def __call__(self, theta: Float, hessian: Float, limit: float) -> None:
+        """Raise where the information about some direction has vanished since the start."""
+        scale = np.sqrt(np.abs(np.diag(self.hessian)))
+        before, now = (
+            np.abs(np.linalg.eigvalsh(h / np.outer(scale, scale))).min()
+            for h in (self.hessian, hessian)
+        )
+        if now > limit * before:
             return
-        size = np.abs(vectors[:, 0])
-        named = [t for t, v in zip(self.terms, size, strict=True) if v > 0.2 * size.max()]
+        moved = np.abs(theta - self.start) * scale
+        named = [t for t, m in zip(self.terms, moved, strict=True) if m > 0.25 * moved.max()]
         blamed = [t for t in named if t != "Intercept"] or named
         names = ", ".join(f"'{t}'" for t in blamed)
         raise SeparationError(
-            f"In {self.where} the outcome is predicted perfectly ({self.family.name}): the "
+            f"In {self.where} the outcome is predicted perfectly ({self.family}): the "
             f"coefficient(s) of {names} run away to infinity. Drop or merge such columns or "
             'levels, code more rows, or use a fit that exists: PTD(human_fit="one-step"), or '
             '"firth" for a logit.'
@@ -271,7 +301,7 @@ def _fit_linear(
         check_rank(rows.X, terms, weights, where)
         check_gram(H, terms, where)
     if not np.isfinite(s).all():
-        raise FitError(f"The outcome has missing or infinite values in {where}: remove them.")
+        _check_outcome(rows.y, where)
     scale = np.sqrt(np.diag(H))
     try:
         factor = cho_factor(H / np.outer(scale, scale), lower=True)
@@ -356,16 +386,44 @@ def firth_logit(rows: Rows, weights: Float | None, start: Float | None = None) -
     Firth (1993), Bias reduction of maximum likelihood estimates, Biometrika 80.
     Heinze and Schemper (2002), A solution to the problem of separation in logistic regression.
     """
-    X, y = rows.X, rows.y
     w = np.ones(len(rows)) if weights is None else weights / weights[weights > 0].mean()
+    theta = np.zeros(rows.n_coef) if start is None else np.asarray(start, dtype=np.float64)
+    value, slope, curvature = _penalised(theta, rows, w)
+    if not np.isfinite(value):
+        raise ConvergenceError(f"The penalised likelihood does not exist at the start. {_MEND}")
+    for _ in range(MAX_FIRTH_STEPS):
+        step = np.linalg.solve(curvature, slope)
+        gain = float(slope @ step)
+        if gain <= 1e-18:
+            return np.asarray(theta + step)
+        fraction, new = 1.0, _penalised(theta + step, rows, w)
+        while new[0] < value + 0.1 * fraction * gain and fraction * gain > 1e-12:
+            fraction /= 2.0
+            new = _penalised(theta + fraction * step, rows, w)
+        theta, (value, slope, curvature) = theta + fraction * step, new
+    raise ConvergenceError(f"The Firth fit did not converge in {MAX_FIRTH_STEPS} steps. {_MEND}")
 
-    def evaluate(theta: Float) -> tuple[Float, Float]:
-        mu = expit(X @ theta)
-        information = w * mu * (1.0 - mu)
-        H = X.T @ (X * information[:, None])
-        if not np.isfinite(H).all() or not well_conditioned(H):
-            return np.full(len(theta), np.nan), H
-        hat = np.einsum("ij,ij->i", X @ np.linalg.inv(H), X) * information
-        return X.T @ (w * (y - mu) + hat * (0.5 - mu)), H
 
-    return _iterate(evaluate, np.zeros(rows.n_coef) if start is None else start, 1e-10, 500).theta
+def _penalised(theta: Float, rows: Rows, w: Float) -> tuple[float, Float, Float]:
+    """Return the log-likelihood with Jeffreys penalty (-inf: none), its slope and curvature.
+
+    The curvature is minus the second derivative where that is positive definite, and the
+    information elsewhere, so that a step along it always climbs.
+    """
+    X, eta = rows.X, rows.X @ theta
+    mu = expit(eta)
+    information = w * mu * expit(-eta)
+    H = X.T @ (X * information[:, None])
+    if not np.isfinite(H).all() or not well_conditioned(H):
+        return -np.inf, np.zeros_like(theta), H
+    inverse = np.linalg.inv(H)
+    skew = 1.0 - 2.0 * mu
+    hat = np.einsum("ij,ij->i", X @ inverse, X) * information
+    slope = X.T @ (w * (rows.y - mu) + 0.5 * hat * skew)
+    bend = 0.5 * hat * (skew**2 - 2.0 * mu * expit(-eta))
+    changes = [inverse @ (X.T @ (X * (information * skew * x)[:, None])) for x in X.T]
+    penalty = X.T @ (X * bend[:, None])
+    penalty -= 0.5 * np.array([[np.sum(a * b.T) for b in changes] for a in changes])
+    value = w @ (rows.y * eta - np.logaddexp(0.0, eta)) + 0.5 * np.linalg.slogdet(H)[1]
+    definite = np.linalg.eigvalsh(H - penalty)[0] > 0
+    return float(value), slope, H - penalty if definite else H

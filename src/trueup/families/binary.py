@@ -1,4 +1,4 @@
-"""Logit and probit."""
+"""Regressions for 0/1 outcomes: logit, probit, and the two log-log links."""
 
 from __future__ import annotations
 
@@ -97,3 +97,61 @@ class Probit(LinearPredictor):
     def inverse_slope(self, eta: Float) -> Float:
         """Return the normal density."""
         return np.asarray(np.exp(-0.5 * eta * eta - _LOG_ROOT_TWO_PI))
+
+
+@dataclass(frozen=True, slots=True)
+class CLogLog(LinearPredictor):
+    r"""Complementary log-log and log-log regression, without overflow or cancellation.
+
+    With :math:`t = e^{\eta}` and :math:`q = t/(e^t - 1)` the score of the complementary
+    log-log model, :math:`\mu = 1 - e^{-t}`, is :math:`\psi_i = x_i\,[y_i q_i - (1-y_i) t_i]`.
+    The log-log model is the same with 0 and 1, and the sign of the predictor, exchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> CLogLog().mean(np.array([0.0]), np.ones((1, 1))).round(3)
+    array([0.632])
+    >>> CLogLog("loglog", mirrored=True).mean(np.array([0.0]), np.ones((1, 1))).round(3)
+    array([0.368])
+    """
+
+    name: str = "cloglog"
+    mirrored: bool = False
+
+    @property
+    def _sign(self) -> float:
+        """Sign of the predictor."""
+        return -1.0 if self.mirrored else 1.0
+
+    def check_outcome(self, y: Float, variable: str) -> None:
+        """Raise FitError where the outcome is outside [0, 1]."""
+        check_unit(y, variable, self.name)
+
+    def pieces(self, eta: Float, y: Float) -> tuple[Float, Float]:
+        """Return the residuals and minus their derivatives by the linear predictor."""
+        labels = 1.0 - y if self.mirrored else y
+        with np.errstate(over="ignore", invalid="ignore"):  # too long a step: Newton backs off
+            t = np.exp(self._sign * eta)
+            q = t / np.expm1(t)
+            residual = labels * q - (1.0 - labels) * t
+            information = labels * q * (-t / np.expm1(-t) - 1.0) + (1.0 - labels) * t
+        return self._sign * residual, information
+
+    def expected(self, eta: Float) -> Float:
+        """Return the expected information of each row."""
+        z = self._sign * eta
+        with np.errstate(over="ignore"):
+            t = np.exp(z)
+            return np.asarray(np.exp(2.0 * z - t) / -np.expm1(-t))
+
+    def inverse(self, eta: Float) -> Float:
+        """Return the probabilities."""
+        with np.errstate(over="ignore"):
+            t = np.exp(self._sign * eta)
+        return np.asarray(np.exp(-t) if self.mirrored else -np.expm1(-t))
+
+    def inverse_slope(self, eta: Float) -> Float:
+        """Return the derivatives of the probabilities by the linear predictor."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(self._sign * eta - np.exp(self._sign * eta)))

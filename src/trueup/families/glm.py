@@ -326,6 +326,8 @@ class GLM(LinearPredictor):
         eta = np.asarray(link(self._first_means(rows.y, centre)))
         constant = np.full(len(rows), float(link(self._first_means(np.array([centre]), centre))[0]))
         gram = weighted_gram(rows.X, np.ones(len(rows)) if weights is None else weights)
+        if not (np.isfinite(gram).all() and np.isfinite(centre)):
+            return np.zeros(rows.n_coef)  # the solver finds out which values are to blame
         target = rows.X.T @ weighted(constant, weights)
         theta = np.asarray(np.linalg.lstsq(gram, target, rcond=None)[0])
         for _ in range(START_STEPS):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from trueup.errors import ArgumentError
 from trueup.families.absorb import AbsorbedOLS
 from trueup.families.base import Family
-from trueup.families.binary import Logit, Probit
+from trueup.families.binary import CLogLog, Logit, Probit
 from trueup.families.count import Poisson
 from trueup.families.glm import DEFAULT_LINKS, FAMILIES, GLM, LINKS, allowed_links
 from trueup.families.iv import IV
@@ -28,6 +28,8 @@ _OWN: dict[tuple[str, str], Callable[[], Family]] = {
     ("gaussian", "identity"): OLS,
     ("binomial", "logit"): Logit,
     ("binomial", "probit"): Probit,
+    ("binomial", "cloglog"): lambda: CLogLog("cloglog"),
+    ("binomial", "loglog"): lambda: CLogLog("loglog", mirrored=True),
     ("poisson", "log"): Poisson,
 }
 _GLM_OF = {"ols": "gaussian", "logit": "binomial", "probit": "binomial"}

@@ -28,6 +28,7 @@ from trueup.formula.rows import Rows
 from trueup.formula.variables import Source, Variable, as_frame, label_sources, reader, survey
 from trueup.study.design import Float, Int, SampleDesign
 from trueup.study.tables import Table, nearest
+from trueup.study.values import REFUSED
 
 #: Rows evaluated at a time: few enough to keep memory low, enough to spread fixed costs.
 BLOCK_ROWS = 65_536
@@ -302,6 +303,11 @@ def build_frame(
     right = learner.matrix([*pieces.exogenous, *pieces.endogenous], skip=skip)
     if not right.names:
         raise FormulaError(f"The formula {formula!r} has no regressor: write 'y ~ 1' for a mean.")
+    if pieces.outcome in pieces.right:
+        raise FormulaError(
+            f"The outcome {parsed.outcome!r} is a regressor too, and explains itself perfectly: "
+            "take it out of one side."
+        )
     n_exogenous, excluded = _excluded_instruments(pieces, learner, right, skip)
     without_endogenous = _variables([*pieces.exogenous, *pieces.instruments])
     return FormulaFrame(
@@ -343,6 +349,7 @@ def check_support(frame: FormulaFrame, human: Rows) -> None:
     CollinearityError
         With the level or column, and in how many rows it occurs.
     """
+    _check_refusals(frame)
     problems = [*_uncoded_levels(frame), *_empty_columns(frame, human)]
     if problems:
         raise CollinearityError(
@@ -350,6 +357,20 @@ def check_support(frame: FormulaFrame, human: Rows) -> None:
             f"{'; '.join(problems[:5])}. Merge such levels into others, code some rows that have "
             "them, or leave these rows out of the study."
         )
+
+
+def _check_refusals(frame: FormulaFrame) -> None:
+    """Raise where refusals are a class of a covariate, which human labels never have."""
+    for name in frame.covariate_labels:
+        classes = frame._known[name].levels
+        if classes is not None and REFUSED in classes and name in frame._study.variables:
+            if REFUSED in set(frame.human_labels(name)):
+                continue
+            raise CollinearityError(
+                f"missing='level' makes a class {REFUSED!r} of {name!r}, which no human label has, "
+                f"so that it can have no coefficient where {name!r} is a covariate: build the "
+                "study with missing='fill'."
+            )
 
 
 def _uncoded_levels(frame: FormulaFrame) -> Iterator[str]:
@@ -441,13 +462,19 @@ def _variables(terms: Sequence[Term]) -> set[str]:
 
 def _check_names(used: Sequence[str], study: Source) -> None:
     names = [*study.variables, *study.columns]
+    human = {column: variable for variable, column in study.human_columns.items()}
     for name in used:
-        if name not in names:
+        if name in names:
+            continue
+        if name in human:
             raise FormulaError(
-                f"The formula uses {name!r}, which is neither a labelled variable nor a column "
-                f"of the study.{nearest(name, names)} (Human labels stand in formulas under the "
-                "name of their variable.)"
+                f"Column {name!r} holds the human labels of {human[name]!r}, which most rows "
+                f"lack: write {human[name]!r} in the formula."
             )
+        raise FormulaError(
+            f"The formula uses {name!r}, which is neither a labelled variable nor a column of "
+            f"the study.{nearest(name, names)}"
+        )
 
 
 def _check_labels(

@@ -44,6 +44,11 @@ class Source(Protocol):
         """Columns that can stand in a formula."""
         ...
 
+    @property
+    def human_columns(self) -> Mapping[str, str]:
+        """Columns of human labels, by labelled variable."""
+        ...
+
     def human_labels(self, variable: str) -> NDArray[Any]:
         """Return (N,) human labels, missing where not coded."""
         ...

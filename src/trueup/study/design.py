@@ -65,6 +65,16 @@ class SampleDesign:
         return len(self.coded)
 
     @property
+    def uncoded(self) -> Int | slice:
+        """Positions of the rows that were not coded: a slice (no copies) where they come first."""
+        first = self.n_rows - self.n_coded
+        if self.disjoint or self.coded[0] == first:
+            return slice(0, first)
+        rest = np.ones(self.n_rows, dtype=bool)
+        rest[self.coded] = False
+        return np.flatnonzero(rest)
+
+    @property
     def n_drawn_from(self) -> int:
         """Number of rows, or of units where units were drawn, that the sample came from."""
         return self.n_rows if self.n_units is None else self.n_units

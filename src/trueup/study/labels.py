@@ -155,7 +155,8 @@ def parse_annotators(
             if variable in found.setdefault(name, {}):
                 raise StudyError(
                     f"Two columns of variable {variable!r} belong to annotator {name!r}: "
-                    f"{found[name][variable].column!r} and {item.column!r}."
+                    f"{found[name][variable].column!r} and {item.column!r}. Leave one out, or "
+                    "name them as {annotator: column}."
                 )
             found[name][variable] = item
     _check_complete(human, found)
@@ -180,6 +181,11 @@ def _check_variables(table: Table, human: Mapping[str, str], llm: Mapping[str, L
         if not isinstance(variable, str) or not isinstance(column, str):
             raise StudyError(
                 f"human= maps {variable!r} to {column!r}: variable and column must both be text."
+            )
+        if not variable.strip() or "`" in variable:
+            raise StudyError(
+                f"human= names a variable {variable!r}, which no formula could mention: give it a "
+                "name of letters, without backticks."
             )
         table.require(column, f"human={{{variable!r}: ...}}")
     for have, lack, ours, theirs in ((human, llm, "human", "llm"), (llm, human, "llm", "human")):

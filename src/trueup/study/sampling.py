@@ -70,9 +70,15 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ArgumentError(f"method={self.method!r} is unknown: use 'poisson' or 'fixed'.")
-        if not all(isinstance(name, str) for name in self.strata_columns):
+        listed = self.strata is None or isinstance(self.strata, str | Sequence)
+        if not listed or not all(isinstance(name, str) for name in self.strata_columns):
             raise ArgumentError(
                 f"strata={self.strata!r} must be a column name or a list of column names."
+            )
+        if self.method == "fixed" and self.probability is None:
+            raise ArgumentError(
+                "method='fixed' needs probability=: give the column of probabilities, or leave "
+                "method= out where every row had the same."
             )
         if not isinstance(self.unit, str | None):
             raise ArgumentError("unit= must be the name of a column.")
@@ -294,7 +300,8 @@ def _elements(sampling: Sampling, table: Table, coded: Bool) -> _Elements:
     if len(mixed):
         raise SamplingError(
             f"Each unit must lie in one stratum, but these lie in several: "
-            f"{', '.join(_plain(names[u]) for u in mixed[:5])}."
+            f"{', '.join(_plain(names[u]) for u in mixed[:5])}. Give strata= a column that is "
+            f"constant within {sampling.unit!r}, or leave strata= out."
         )
     unknown = np.full(m, np.nan)
     return _Elements("unit", code, first, size, n_coded > 0, stratum[first], strata, unknown)
@@ -367,10 +374,10 @@ def _given_probability(sampling: Sampling, table: Table, coded: Bool) -> Float:
     pi = as_float(column_or_array(table, sampling.probability, "probability"), argument)
     surely = (pi == 1) & ~coded
     for wrong, what, mend in (
-        (np.isnan(pi) & coded, "missing in {} coded rows", "every coded row needs its own"),
+        (np.isnan(pi) & coded, "missing in {} coded rows", "fill it in for every coded row"),
         (pi <= 0, "zero or negative in {} rows", _DROP),
         (pi > 1, "above 1 in {} rows", "give probabilities, not percentages or weights"),
-        (surely, "1 in {} rows without a human label", "a row that is sure to be coded has one"),
+        (surely, "1 in {} rows without a human label", _SURELY),
     ):
         if wrong.any():
             first = np.flatnonzero(wrong)[:5].tolist()
@@ -385,6 +392,7 @@ _DROP = (
     "probabilities lie in (0, 1]; rows that could not be coded must be dropped from the data, so "
     "that it is clear which rows the study speaks for"
 )
+_SURELY = "a row that is sure to be coded has one, so code these rows or correct the probability"
 
 
 def _check_constant(elements: _Elements, given: Float, at_element: Float) -> None:
@@ -396,7 +404,7 @@ def _check_constant(elements: _Elements, given: Float, at_element: Float) -> Non
         raise SamplingError(
             f"The probability must be that of the unit, the same for all its rows; it differs "
             f"within {len(np.unique(elements.code[differs]))} units (first at positions "
-            f"{np.flatnonzero(differs)[:5].tolist()})."
+            f"{np.flatnonzero(differs)[:5].tolist()}). Give all rows of a unit its probability."
         )
 
 
@@ -473,7 +481,8 @@ def _check_counts(elements: _Elements, kept: Bool) -> None:
     drawn, size = elements.counts(elements.drawn), elements.counts(kept)
     if drawn.sum() < 2:
         raise SamplingError(
-            f"Only one {elements.noun} is coded, so that no variance can be computed: code more."
+            f"Only one {elements.noun} is coded, so that no variance can be computed: "
+            f"code at least two {elements.noun}s."
         )
     lonely = (drawn < 2) & (drawn < size)
     if elements.strata and lonely.any():

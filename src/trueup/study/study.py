@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from trueup.study.tables import Table, nearest, stack
 from trueup.study.values import (
     Labels,
     Missing,
+    as_numbers,
     check_missing,
     common_levels,
     complete,
@@ -208,6 +209,11 @@ class Study:
         return tuple(c for c in self._contents.table.columns if c not in hidden)
 
     @property
+    def human_columns(self) -> Mapping[str, str]:
+        """Columns of human labels, by labelled variable."""
+        return self._contents.human
+
+    @property
     def contents(self) -> Contents:
         """The checked record behind the study."""
         return self._contents
@@ -264,6 +270,11 @@ class Study:
                 f"The study has {len(self.annotators)} annotators: choose with llm='...', or take "
                 f"them together with llm='all'.{nearest('', self.annotators)}"
             )
+        if not isinstance(llm, Iterable) or not all(isinstance(w, str) for w in llm):
+            raise ArgumentError(
+                f"llm={llm!r} must be the name of an annotator, or a list of names."
+                f"{nearest('', self.annotators)}"
+            )
         wanted = [llm] if isinstance(llm, str) else list(llm)
         if not wanted:
             raise ArgumentError("llm= is empty: name at least one annotator.")
@@ -274,7 +285,7 @@ class Study:
             return (wanted,)
         if wanted == "all":
             return self.annotators
-        found = [name for name in self.annotators if fnmatch.fnmatchcase(name, str(wanted))]
+        found = [name for name in self.annotators if fnmatch.fnmatchcase(name, wanted)]
         if not found:
             raise ArgumentError(
                 f"llm={wanted!r} is no annotator.{nearest(wanted, self.annotators)}"
@@ -329,7 +340,7 @@ class Study:
 
     def human_labels(self, variable: str) -> NDArray[Any]:
         """Return (N,) human labels: NaN (numbers) or None (classes) where not coded."""
-        return self._read(self._contents.human[self._variable(variable)]).values
+        return self._read(variable, self.human_columns[self._variable(variable)]).values
 
     def llm_labels(self, variable: str, annotator: str) -> NDArray[Any]:
         """Return (N,) labels of one annotator, complete by the study's rule for missing ones."""
@@ -384,10 +395,12 @@ class Study:
         return name
 
     def _llm(self, variable: str, annotator: str) -> Labels:
-        return self._read(self.annotator(annotator).columns[self._variable(variable)])
+        return self._read(variable, self.annotator(annotator).columns[self._variable(variable)])
 
-    def _read(self, column: str) -> Labels:
+    def _read(self, variable: str, column: str) -> Labels:
         labels = read_labels(self._contents.table, column)
+        if self._contents.levels[variable] is None:
+            labels = as_numbers(labels)
         rows = self._contents.rows
         return labels if rows is None else labels.take(rows)
 
@@ -473,7 +486,8 @@ def _read_all(
         if labels.empty:
             raise StudyError(
                 f"No row is coded: column {column!r} (human labels of {variable!r}) is missing "
-                "everywhere. A correction needs some rows with human labels."
+                "everywhere. A correction needs some rows with human labels: name the column "
+                "that holds them, or code some rows."
             )
         by_llm = {a.name: read(a.columns[variable]) for a in annotators}
         levels[variable] = common_levels(variable, labels, list(by_llm.values()), missing)
@@ -574,7 +588,10 @@ def _row_weights(table: Table, weights: str | NDArray[Any]) -> Float:
 
 def _check_design(variable: str, design: SampleDesign) -> None:
     if design.weights is not None and not design.weights[design.coded].any():
-        raise StudyError(f"All coded rows of {variable!r} have weight zero.")
+        raise StudyError(
+            f"weights= is zero in every coded row of {variable!r}, so that they say nothing: code "
+            "rows that have a weight, or correct the weights."
+        )
     if design.cluster is not None and len(np.unique(design.cluster[design.coded])) < 2:
         raise SamplingError(
             f"All coded rows of {variable!r} lie in one cluster, so that nothing is known about "

@@ -200,6 +200,8 @@ class Table:
         return pd.DataFrame(data, index=pd.RangeIndex(n), copy=False)
 
     def _series(self, name: str) -> nw.Series[Any]:
+        if isinstance(self._native, pd.DataFrame):
+            return nw.from_native(self._native[name], series_only=True)
         return _wrap(self._native).get_column(name)
 
     def _pandas_column(self, name: str, part: slice | Int | None) -> Any:

@@ -18,6 +18,9 @@ Missing = Literal["fill", "level", "error"]
 #: The class of a row that the LLM did not label, under ``missing="level"``.
 REFUSED = "refused"
 
+#: Text that stands for a missing value in files that were read as plain text.
+_MISSING_WORDS = frozenset({"", "NA", "NaN", "nan", "<NA>", "null", "NULL"})
+
 _NUMBERS = {"boolean", "integer", "floating", "mixed-integer-float", "decimal"}
 
 
@@ -90,8 +93,8 @@ def read_labels(table: Table, column: str) -> Labels:
     Raises
     ------
     StudyError
-        If the column holds infinite numbers, empty text, text mixed with numbers, or
-        something that is no label, such as dates.
+        If the column holds infinite numbers, text such as "" or "NA", text mixed with
+        numbers, or something that is no label, such as dates.
     """
     values = table.column(column)
     categories = table.categories(column)
@@ -121,13 +124,14 @@ def _read_objects(column: str, values: NDArray[Any], categories: tuple[Any, ...]
             f"Column {column!r} {_mixture(values[~missing])}. Labels must be all numbers, all "
             "booleans or all text."
         )
-    blank = [x for x in _distinct(values[~missing]) if not x.strip()]
+    blank = [x for x in _distinct(values[~missing]) if x.strip() in _MISSING_WORDS]
     if blank:
         where = np.flatnonzero(pd.Series(values, dtype=object).isin(blank))
+        what = " or ".join(dict.fromkeys(repr(x) if x.strip() else "empty text" for x in blank))
         raise StudyError(
-            f"Column {column!r} holds empty text in {len(where)} rows (first at positions "
+            f"Column {column!r} holds {what} in {len(where)} rows (first at positions "
             f"{where[:5].tolist()}): make these missing (None), so that they do not count as a "
-            "class."
+            "class, or rename them if they are one."
         )
     return Labels(column, values, missing, categories)
 
@@ -154,10 +158,30 @@ def _numeric(column: str, values: NDArray[np.float64]) -> Labels:
     return Labels(column, values, np.isnan(values))
 
 
+def as_numbers(labels: Labels) -> Labels:
+    """Return labels as numbers where they are text that spells numbers, else as they are.
+
+    Examples
+    --------
+    >>> as_numbers(read_labels(Table({"gpt": ["1", None, "0"]}), "gpt")).values
+    array([ 1., nan,  0.])
+    """
+    if not labels.classes:
+        return labels
+    numbers = pd.to_numeric(pd.Series(labels.values[~labels.missing]), errors="coerce")
+    if numbers.isna().any():
+        return labels
+    values = np.full(len(labels.values), np.nan)
+    values[~labels.missing] = numbers
+    return _numeric(labels.column, values)
+
+
 def common_levels(
     variable: str, human: Labels, llm: Sequence[Labels], missing: Missing
 ) -> tuple[str, ...] | None:
     """Return the classes of a labelled variable, over human and all LLM labels.
+
+    Text such as ``"1"`` counts as a number where other columns of the variable hold numbers.
 
     Parameters
     ----------
@@ -182,6 +206,8 @@ def common_levels(
         If human and LLM labels are of different kinds, classes differ only in case or
         spaces, or ``missing="level"`` is asked for numbers.
     """
+    if not all(labels.classes for labels in (human, *llm)):
+        human, llm = as_numbers(human), [as_numbers(labels) for labels in llm]
     for labels in llm:
         if labels.empty:
             raise StudyError(
@@ -233,17 +259,10 @@ def _kinds_differ(variable: str, human: Labels, llm: Labels) -> str:
     def what(labels: Labels) -> str:
         return f"{'text' if labels.classes else 'numbers'} ({labels.sample()})"
 
-    text = human if human.classes else llm
-    readable = pd.to_numeric(pd.Series(text.values[~text.missing]), errors="coerce").notna().all()
-    mend = (
-        f"The text '1' and the number 1 are different labels: convert column {text.column!r} to "
-        "numbers, e.g. with pd.to_numeric."
-        if readable
-        else "Code both alike: 0/1 (or other numbers) in every column, or the same class names."
-    )
     return (
         f"Variable {variable!r}: the human labels in column {human.column!r} are {what(human)} "
-        f"but the LLM labels in column {llm.column!r} are {what(llm)}. {mend}"
+        f"but the LLM labels in column {llm.column!r} are {what(llm)}. Code both alike: 0/1 (or "
+        "other numbers) in every column, or the same class names."
     )
 
 

@@ -186,7 +186,7 @@ def test_collinear_instruments_are_counted_out():
     with pytest.raises(CollinearityError, match="Column 5 of the instruments"):
         FAMILY.prepare(Rows(y=rows.y, X=rows.X, Z=Z), None)
     Z[:, 2] = 0.0
-    with pytest.raises(CollinearityError, match="Column 3 of the instruments.*is 0 in every row"):
+    with pytest.raises(CollinearityError, match=r"Column 3 of the instruments.*is 0 in every row"):
         FAMILY.prepare(Rows(y=rows.y, X=rows.X, Z=Z), None)
 
 

@@ -34,6 +34,10 @@ class FakeStudy:
         return tuple(self.table.columns)
 
     @property
+    def human_columns(self):
+        return {v: f"{v} by hand" for v in self.human}
+
+    @property
     def annotators(self):
         return tuple(dict.fromkeys(a for _, a in self.llm))
 
