@@ -33,7 +33,8 @@ class PPI:
     *Difference form*: :math:`\hat\theta = \hat\theta_g + \lambda(\hat\gamma_{ref} -
     \hat\gamma_g)`. *Loss form*: theta solves
     :math:`\lambda\bar\psi_{ref}(\theta;F) + \bar\psi_R(\theta;V) = \lambda\bar\psi_R(\theta;F)`.
-    The two agree to first order; the difference form exists whenever the three ordinary fits do.
+    Both are valid and usually close; the difference form exists whenever the three ordinary fits
+    do.
 
     Parameters
     ----------

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Reference", "accuracy_against_estimate", "arrows", "heatmap", "specification_curve"]
 
+#: Estimate, lower and upper end of its interval; those of one annotator, by correction.
+_End = tuple[float, float, float]
+_Row = dict[str, _End]
+
 _NAME_WIDTH = 38
 #: Up to this many annotators the numbers stand in the cells of a heat map.
 _ANNOTATED = 15
@@ -81,22 +85,19 @@ def arrows(
     ok = ok.assign(kind=[style.kind_of(str(c)) for c in ok["correction"]])
     ok = ok[ok["kind"] != HUMAN_ONLY]
     rows = _arrow_rows(ok, by)
-    corrections = list(pd.unique(ok.loc[ok["kind"] == CORRECTED, "correction"]))
+    corrections = [str(c) for c in pd.unique(ok.loc[ok["kind"] == CORRECTED, "correction"])]
     step = 0.19 * max(len(corrections), 1) + 0.16
     figure, axes = plt.subplots(figsize=(7.5, len(rows) * step + 1.2), layout="constrained")
     plt.close(figure)
     style.draw_references(axes, given, vertical=True)
     for y, row in enumerate(rows.values()):
-        for k, correction in enumerate(corrections):
-            offset = 0.62 * (k + 1) / (len(corrections) + 1) - 0.22
-            _arrow(axes, row, str(correction), y + offset, k, naive_at=y - 0.22)
-        _ends(axes, row, "naive", y - 0.22, style.COLOUR[LLM_ONLY], style.MARKER[LLM_ONLY])
-    _legend_of_arrows(axes, [str(c) for c in corrections])
+        _draw_arrows(axes, y, row, corrections)
+    _legend_of_arrows(axes, corrections)
     _dress_arrows(axes, ok, given, [" · ".join(map(str, key)) for key in rows], focus)
     return figure
 
 
-def _arrow_rows(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
+def _arrow_rows(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], _Row]:
     """Return rows of the figure that have both ends, by rising LLM-only estimate."""
     double = table.duplicated([*by, "correction"], keep=False)
     if double.any():
@@ -107,43 +108,45 @@ def _arrow_rows(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...],
             "Select rows of the table such that one is left, or add the columns in which they "
             f"differ to by= (they differ in {', '.join(map(repr, varying))})."
         )
-    found = {}
-    for key, group in table.groupby(list(by), sort=False, observed=True):
-        naive = group[group["kind"] == LLM_ONLY]
-        if len(naive) == 1 and len(group) > 1:
-            found[tuple(map(str, key))] = group.set_index("correction", drop=False)
-    if not found:
+    found: dict[tuple[str, ...], _Row] = {}
+    ends = zip(*(style.numbers(table, c) for c in style.ESTIMATE), strict=True)
+    keys = table[list(by)].astype(str).itertuples(index=False, name=None)
+    for key, correction, kind, end in zip(
+        keys, table["correction"], table["kind"], ends, strict=True
+    ):
+        name = LLM_ONLY if kind == LLM_ONLY else str(correction)
+        found.setdefault(key, {})[name] = end
+    both = {key: row for key, row in found.items() if LLM_ONLY in row and len(row) > 1}
+    if not both:
         raise ArgumentError(
             f"No {' x '.join(by)} has both an LLM-only ('naive') and a corrected estimate. Put "
             "'naive' and another correction into the grid."
         )
-    return dict(sorted(found.items(), key=lambda item: float(_naive(item[1])["estimate"])))
+    return dict(sorted(both.items(), key=lambda item: item[1][LLM_ONLY][0]))
 
 
-def _naive(row: pd.DataFrame) -> pd.Series:
-    return row[row["kind"] == LLM_ONLY].iloc[0]
+def _draw_arrows(axes: Axes, y: int, row: _Row, corrections: Sequence[str]) -> None:
+    """Draw the LLM-only end at the top of a row, the corrected ends below it."""
+    top = y - 0.22
+    for k, correction in enumerate(corrections):
+        if correction in row:
+            at = top + 0.62 * (k + 1) / (len(corrections) + 1)
+            _end(axes, row[correction], at, *style.CORRECTIONS[k % len(style.CORRECTIONS)])
+            axes.annotate(
+                "",
+                (row[correction][0], at),
+                (row[LLM_ONLY][0], top),
+                arrowprops={"arrowstyle": "->", "color": "0.45", "shrinkA": 3, "shrinkB": 3},
+                zorder=2,
+            )
+    _end(axes, row[LLM_ONLY], top, style.COLOUR[LLM_ONLY], style.MARKER[LLM_ONLY])
 
 
-def _arrow(
-    axes: Axes, row: pd.DataFrame, correction: str, y: float, k: int, *, naive_at: float
-) -> None:
-    if correction not in row.index:
-        return
-    colour, marker = style.CORRECTIONS[k % len(style.CORRECTIONS)]
-    _ends(axes, row, correction, y, colour, marker)
-    start, end = float(_naive(row)["estimate"]), float(row.loc[correction, "estimate"])
-    properties = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.9, "shrinkA": 3, "shrinkB": 3}
-    axes.annotate("", (end, y), (start, naive_at), arrowprops=properties, zorder=2)
-
-
-def _ends(
-    axes: Axes, row: pd.DataFrame, correction: str, y: float, colour: str, marker: str
-) -> None:
-    one = _naive(row) if correction == "naive" else row.loc[correction]
-    low, high = float(one["conf_low"]), float(one["conf_high"])
+def _end(axes: Axes, end: _End, y: float, colour: str, marker: str) -> None:
+    estimate, low, high = end
     if np.isfinite(low) and np.isfinite(high):
         axes.hlines(y, low, high, color=colour, linewidth=1.3, alpha=0.75)
-    axes.plot(float(one["estimate"]), y, marker, color=colour, markersize=5, zorder=3)
+    axes.plot(estimate, y, marker, color=colour, markersize=5, zorder=3)
 
 
 def _legend_of_arrows(axes: Axes, corrections: Sequence[str]) -> None:
@@ -207,7 +210,7 @@ def heatmap(matrix: pd.DataFrame, *, title: str, ordered: bool = True) -> Figure
     >>> matrix = pd.DataFrame([[0, .4, .1], [.4, 0, .3], [.1, .3, 0]], names, names)
     >>> figure = heatmap(matrix, title="Pairwise disagreement")
     >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    ['b', 'a', 'c']
+    ['b', 'c', 'a']
     """
     from matplotlib import colormaps
     from matplotlib import pyplot as plt
@@ -351,7 +354,7 @@ def accuracy_against_estimate(
     plt.close(figure)
     style.draw_references(axes, given, vertical=False)
     _draw_accuracy(axes, naive, corrected)
-    _dress_accuracy(axes, naive, given, focus, measure)
+    _dress_accuracy(axes, naive, corrected, given, focus, measure)
     names = style.short_names(naive[annotator], 28)
     left_out = place_labels(axes, style.numbers(naive, "accuracy"), _estimate(naive), names)
     if left_out:
@@ -389,14 +392,13 @@ def _draw_accuracy(axes: Axes, naive: pd.DataFrame, corrected: pd.DataFrame) -> 
 def _dress_accuracy(
     axes: Axes,
     naive: pd.DataFrame,
+    corrected: pd.DataFrame,
     given: Sequence[Reference],
     focus: str,
     measure: str,
 ) -> None:
     limits = style.frame_limits(*(style.numbers(naive, c) for c in style.ESTIMATE))
-    shown = [line.get_ydata() for line in axes.lines if line.get_marker() == "o"]
-    corrected = np.concatenate([np.asarray(s, dtype=float) for s in shown]) if shown else []
-    limits = style.widen(limits, [*(r.estimate for r in given), *corrected])
+    limits = style.widen(limits, [*(r.estimate for r in given), *_estimate(corrected)])
     axes.set_ylim(limits)
     axes.margins(x=0.08)
     if limits[0] < 0 < limits[1]:

@@ -140,7 +140,7 @@ def checked(table: pd.DataFrame, columns: Sequence[str], what: str) -> pd.DataFr
             f"There is nothing to draw in the {what}: none of the {len(table)} rows has status "
             "'ok' and a finite estimate. The column 'error' of the table says why they failed."
         )
-    out = table[ok].reset_index(drop=True)
+    out: pd.DataFrame = table[ok].reset_index(drop=True)
     unnamed = [c for c in columns if out[c].isna().any() and c not in (*ESTIMATE, "accuracy")]
     if unnamed:
         raise ArgumentError(
