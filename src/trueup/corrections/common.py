@@ -18,9 +18,9 @@ from trueup.corrections.advice import advise
 from trueup.corrections.base import Estimate, Problem
 from trueup.corrections.parts import Reference, complement
 from trueup.errors import CorrectionError
-from trueup.estimation.blocks import cluster_scores, mean_hessian, mean_score, score_meat
+from trueup.estimation.blocks import cluster_scores, score_hessian, score_meat, total_weight
 from trueup.estimation.rank import check_rank
-from trueup.estimation.solve import fit, newton
+from trueup.estimation.solve import newton_joint, rough_fit
 from trueup.formula.rows import Rows
 from trueup.inference.sandwich import leverage_factor, sandwich
 from trueup.inference.variance import hajek_centred, population_size, units_are_clusters
@@ -93,26 +93,24 @@ def solve_common(problem: Problem, rows: CommonRows, tuning: float) -> tuple[Flo
     a = None if flat else rows.reference_weights
     c = rows.coded_weights
 
-    def score(theta: Float) -> Float:
-        return np.asarray(
-            tuning * mean_score(family, theta, rows.reference, a)
-            + family.score_sum(theta, rows.human, c)
-            - tuning * family.score_sum(theta, rows.machine, c)
-        )
+    total = total_weight(rows.reference, a)
 
-    def hessian(theta: Float) -> Float:
-        return np.asarray(
-            tuning * mean_hessian(family, theta, rows.reference, a)
-            + family.hessian_sum(theta, rows.human, c)
-            - tuning * family.hessian_sum(theta, rows.machine, c)
+    def evaluate(theta: Float) -> tuple[Float, Float]:
+        every = score_hessian(family, theta, rows.reference, a)
+        human = score_hessian(family, theta, rows.human, c)
+        machine = score_hessian(family, theta, rows.machine, c)
+        score, hessian = (
+            np.asarray(tuning * (e / total) + h - tuning * m)
+            for e, h, m in zip(every, human, machine, strict=True)
         )
+        return score, hessian
 
     if family.linear:
         start = np.zeros(rows.human.n_coef)
     else:
-        start = fit(family, rows.reference, a, problem.frame.terms)
-    theta = newton(score, hessian, start).theta
-    return theta, hessian(theta)
+        start = rough_fit(family, rows.reference, a, problem.frame.terms)
+    theta = newton_joint(evaluate, start).theta
+    return theta, evaluate(theta)[1]
 
 
 def common_estimate(

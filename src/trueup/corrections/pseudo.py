@@ -46,21 +46,22 @@ def learner_features(problem: Problem) -> Float:
             blocks.append(rows.Z)
         columns.extend(blocks)
         seen = rows
-    return _distinct(np.hstack(columns), problem.design.coded)
+    keep = _distinct(np.hstack([block[problem.design.coded] for block in columns]))
+    every = [column for block in columns for column in block.T]
+    return np.column_stack([every[j] for j in keep]) if keep else np.empty((len(every[0]), 0))
 
 
-def _distinct(features: Float, coded: Int) -> Float:
-    """Drop columns that are constant, or repeat another, on the coded rows."""
-    sample = features[coded]
+def _distinct(sample: Float) -> list[int]:
+    """Return the columns that are neither constant nor repeat another on the coded rows."""
     keep: list[int] = []
     kept: set[bytes] = set()
-    for j in range(features.shape[1]):
+    for j in range(sample.shape[1]):
         column = np.ascontiguousarray(sample[:, j])
         key = column.tobytes()
         if np.ptp(column) > 0 and key not in kept:
             keep.append(j)
             kept.add(key)
-    return features[:, keep]
+    return keep
 
 
 def draw_folds(design: SampleDesign, folds: int, rng: np.random.Generator) -> Int:

@@ -83,9 +83,41 @@ def newton(
     >>> root.theta.round(6)
     array([0.693147])
     """
+    return newton_joint(lambda t: (score(t), hessian(t)), start, tol=tol, max_iter=max_iter)
+
+
+def newton_joint(
+    evaluate: Evaluate, start: Float, *, tol: float = 1e-10, max_iter: int = 50
+) -> Solution:
+    """Find a root as :func:`newton` does, with score and Hessian from one function.
+
+    Saves readings of the rows where both come from one pass.
+
+    Parameters
+    ----------
+    evaluate : callable
+        (p,) coefficients -> (p,) score and (p, p) matrix, minus its derivative.
+    start, tol, max_iter
+        See :func:`newton`.
+
+    Returns
+    -------
+    Solution
+
+    Raises
+    ------
+    ConvergenceError
+        If no root is found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> root = newton_joint(lambda t: (2.0 - np.exp(t), np.diag(np.exp(t))), np.zeros(1))
+    >>> root.theta.round(6)
+    array([0.693147])
+    """
     theta = np.asarray(start, dtype=np.float64)
-    first = (score(theta), hessian(theta))
-    return _iterate(lambda t: (score(t), hessian(t)), theta, first, tol, max_iter)
+    return _iterate(evaluate, theta, evaluate(theta), tol, max_iter)
 
 
 def _iterate(
@@ -244,17 +276,58 @@ def _start(
     given: Float | None,
 ) -> Float:
     """Return starting values: the fit to a part of a large table, those given, or the family's."""
-    stride = len(rows) // START_ROWS
-    if stride >= 4:
-        some = slice(None, None, stride)
-        part = rows.take(some)
-        part = part.take(np.arange(len(part)))  # strided views would be slow
-        try:
-            return fit(family, part, None if weights is None else weights[some], terms, given)
-        except FitError:
-            # A rare level may be missing from the part: that says nothing about all rows.
-            pass
+    found = _part_fit(family, rows, weights, terms, given)
+    if found is not None:
+        return found
     return family.start(rows, weights) if given is None else given
+
+
+def _part_fit(
+    family: Family,
+    rows: Rows,
+    weights: Float | None,
+    terms: Sequence[str],
+    start: Float | None = None,
+) -> Float | None:
+    """Return the fit to a systematic part of a large table; None where there is none."""
+    stride = len(rows) // START_ROWS
+    if stride < 4:
+        return None
+    some = slice(None, None, stride)
+    part = rows.take(some)
+    part = part.take(np.arange(len(part)))  # strided views would be slow
+    try:
+        return fit(family, part, None if weights is None else weights[some], terms, start)
+    except FitError:
+        # A rare level may be missing from the part: that says nothing about all rows.
+        return None
+
+
+def rough_fit(family: Family, rows: Rows, weights: Float | None, terms: Sequence[str]) -> Float:
+    """Return coefficients near those of :func:`fit`, to start another equation from.
+
+    They are the fit to a part of the rows where there are many, and to all rows otherwise.
+
+    Parameters
+    ----------
+    family : Family
+    rows : Rows
+        Prepared rows.
+    weights : (m,) array or None
+    terms : sequence of str
+        Names of the p coefficients, for messages.
+
+    Returns
+    -------
+    (p,) array
+
+    Raises
+    ------
+    FitError
+        As :func:`fit` does.
+    """
+    found = _part_fit(family, rows, weights, terms)
+    return fit(family, rows, weights, terms) if found is None else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from trueup.study.design import Float, Int
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 #: Inches: height of the estimates, of a line of the lower panel, width of few and of many columns.
 _TOP, _LINE, _NARROW, _WIDE = 3.3, 0.17, 7.5, 11.0
@@ -120,14 +121,13 @@ def specification_curve(
     )
     plt.close(figure)
     pitch = (width - _NAMES) * _POINTS / n
+    keys = style.draw_references(top, given, vertical=False)
     _draw_estimates(top, curve, given, pitch)
     top.set_ylabel(f"Coefficient of {style.plain(style.shorten(focus, 40))}")
     _draw_choices(bottom, curve, shown, pitch)
     for axes in (top, bottom):
         axes.set_xlim(-0.8, n - 0.2)
-    if title is not None:
-        figure.suptitle(style.plain(title), x=0.01, ha="left", fontsize=12)
-    top.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, frameon=False, fontsize=8.5)
+    style.legend(figure, [*_kind_keys(curve), *keys], title)
     bottom.set_xlabel(_note(curve), fontsize=8.5, color="0.25")
     return figure
 
@@ -139,7 +139,7 @@ def _sorted_curve(
     ok = style.checked(table, needed, "specification curve")
     if bands is not None:
         ok = _with_bands(ok, bands)
-    ok = ok.sort_values("estimate", kind="stable", ignore_index=True)
+    ok = ok.sort_values("estimate", kind="stable")
     nothing = np.full(len(ok), np.nan)
     joint = [
         style.numbers(ok, c) if c in ok.columns else nothing
@@ -174,7 +174,8 @@ def _with_bands(table: pd.DataFrame, bands: pd.DataFrame) -> pd.DataFrame:
 
 def _varying(table: pd.DataFrame, dimensions: Sequence[str]) -> dict[str, list[str]]:
     """Return the dimensions that vary, with their levels in the order of the table's grid."""
-    levels = {d: sorted(map(str, pd.unique(table[d]))) for d in dict.fromkeys(dimensions)}
+    grid = table.sort_index()
+    levels = {d: list(map(str, pd.unique(grid[d]))) for d in dict.fromkeys(dimensions)}
     shown = {d: v for d, v in levels.items() if len(v) > 1}
     for d in sorted(shown, key=lambda d: -len(shown[d])):
         others = [o for o in shown if o != d]
@@ -190,34 +191,39 @@ def _draw_estimates(
 ) -> None:
     limits = _limits(curve, given)
     width = float(np.clip(0.55 * pitch, 0.5, 2.2))
-    size = float(np.clip(0.75 * pitch, 1.6, 5.0))
-    style.draw_references(axes, given, vertical=False)
+    size = float(np.clip(0.75 * pitch, 2.4, 5.0))
     joint = bool(np.isfinite(curve.simultaneous_low).any())
     for kind in style.KINDS:
         at = curve.of_kind(kind)
         if not len(at):
             continue
-        colour, light = style.COLOUR[kind], style.LIGHT[kind]
+        light, lightest = style.LIGHT[kind], style.LIGHTEST[kind]
         if joint:
             ends = curve.simultaneous_low[at], curve.simultaneous_high[at]
-            _strokes(axes, at, ends, limits, color=light, linewidth=1.6 * width, zorder=2)
+            _strokes(axes, at, ends, limits, color=lightest, linewidth=1.6 * width, zorder=2)
         ends = curve.low[at], curve.high[at]
-        _strokes(axes, at, ends, limits, color=colour, linewidth=0.6 * width, zorder=3)
+        _strokes(axes, at, ends, limits, color=light, linewidth=0.8 * width, zorder=3)
         axes.plot(
             at,
             curve.estimate[at],
             style.MARKER[kind],
-            color=colour,
+            color=style.COLOUR[kind],
             markersize=size,
             markeredgewidth=0,
             zorder=4,
-            label=f"{kind} ({len(at)})",
         )
     if limits[0] < 0 < limits[1]:
         axes.axhline(0.0, color="0.35", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     axes.set_ylim(limits)
     axes.set_xticks([])
     style.bare(axes, "top", "right", "bottom")
+
+
+def _kind_keys(curve: _Curve) -> list[Line2D]:
+    found = [(kind, len(curve.of_kind(kind))) for kind in style.KINDS]
+    return [
+        style.key(f"{kind} ({n})", style.COLOUR[kind], style.MARKER[kind]) for kind, n in found if n
+    ]
 
 
 def _limits(curve: _Curve, given: Sequence[style.Reference]) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from trueup.study.design import Float, Int
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 __all__ = ["Reference", "accuracy_against_estimate", "arrows", "heatmap", "specification_curve"]
 
@@ -86,13 +87,13 @@ def arrows(
     ok = ok[ok["kind"] != HUMAN_ONLY]
     rows = _arrow_rows(ok, by)
     corrections = [str(c) for c in pd.unique(ok.loc[ok["kind"] == CORRECTED, "correction"])]
-    step = 0.19 * max(len(corrections), 1) + 0.16
+    step = 0.17 * len(corrections) + 0.15
     figure, axes = plt.subplots(figsize=(7.5, len(rows) * step + 1.2), layout="constrained")
     plt.close(figure)
-    style.draw_references(axes, given, vertical=True)
+    keys = style.draw_references(axes, given, vertical=True)
     for y, row in enumerate(rows.values()):
         _draw_arrows(axes, y, row, corrections)
-    _legend_of_arrows(axes, corrections)
+    style.legend(figure, [*_arrow_keys(corrections), *keys])
     _dress_arrows(axes, ok, given, [" · ".join(map(str, key)) for key in rows], focus)
     return figure
 
@@ -149,15 +150,12 @@ def _end(axes: Axes, end: _End, y: float, colour: str, marker: str) -> None:
     axes.plot(estimate, y, marker, color=colour, markersize=5, zorder=3)
 
 
-def _legend_of_arrows(axes: Axes, corrections: Sequence[str]) -> None:
-    """Name the ends by empty lines: the drawn ones come row by row."""
-    shown = {"LLM-only": (style.COLOUR[LLM_ONLY], style.MARKER[LLM_ONLY])}
+def _arrow_keys(corrections: Sequence[str]) -> list[Line2D]:
+    keys = [style.key(LLM_ONLY, style.COLOUR[LLM_ONLY], style.MARKER[LLM_ONLY])]
     for k, name in enumerate(corrections):
-        label = f"corrected: {style.plain(style.shorten(name, 24))}"
-        shown[label] = style.CORRECTIONS[k % len(style.CORRECTIONS)]
-    for label, (colour, marker) in shown.items():
-        axes.plot([], [], marker, color=colour, markersize=5, label=label)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=8.5)
+        label = f"{CORRECTED}: {style.plain(style.shorten(name, 24))}"
+        keys.append(style.key(label, *style.CORRECTIONS[k % len(style.CORRECTIONS)]))
+    return keys
 
 
 def _dress_arrows(
@@ -334,8 +332,8 @@ def accuracy_against_estimate(
     ...     "llm": ["a", "b"], "correction": ["naive", "naive"], "accuracy": [0.85, 0.86],
     ...     "estimate": [0.2, 0.9], "conf_low": [0.1, 0.8], "conf_high": [0.3, 1.0]})
     >>> figure = accuracy_against_estimate(table, focus="treated")
-    >>> figure.axes[0].get_xlabel()
-    'Accuracy on the coded sample'
+    >>> figure.axes[0].get_ylabel()
+    'Coefficient of treated'
     """
     from matplotlib import pyplot as plt
 
@@ -350,17 +348,32 @@ def accuracy_against_estimate(
             "No LLM-only ('naive') universe has an estimate and an accuracy: put 'naive' into "
             "the grid, and take an annotator whose labels can be held against human labels."
         )
-    figure, axes = plt.subplots(figsize=(7.5, 5.2), layout="constrained")
+    size = (7.5, 5.2) if len(naive) <= _ANNOTATED else (9.5, 6.5)
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
     plt.close(figure)
-    style.draw_references(axes, given, vertical=False)
+    keys = style.draw_references(axes, given, vertical=False)
+    keys[:0] = [style.key(LLM_ONLY, style.COLOUR[LLM_ONLY], style.MARKER[LLM_ONLY])]
+    if len(corrected):
+        keys[1:1] = [style.key(CORRECTED, style.COLOUR[CORRECTED], "o", filled=False)]
+    style.legend(figure, keys)
     _draw_accuracy(axes, naive, corrected)
     _dress_accuracy(axes, naive, corrected, given, focus, measure)
-    names = style.short_names(naive[annotator], 28)
-    left_out = place_labels(axes, style.numbers(naive, "accuracy"), _estimate(naive), names)
-    if left_out:
-        said = f"{left_out} of {len(names)} names left out for lack of room"
-        axes.set_title(said, loc="right", fontsize=8, color="0.25")
+    _name_points(figure, axes, naive, corrected, annotator)
     return figure
+
+
+def _name_points(
+    figure: Figure, axes: Axes, naive: pd.DataFrame, corrected: pd.DataFrame, annotator: str
+) -> None:
+    names = style.short_names(naive[annotator], 28)
+    x, y = style.numbers(naive, "accuracy"), _estimate(naive)
+    others = np.column_stack([style.numbers(corrected, "accuracy"), _estimate(corrected)])
+    measure = axes.get_xlabel()
+    # The line of the note is there before names are placed, since it moves the frame.
+    axes.set_xlabel(f"{measure}\n")
+    left_out = place_labels(axes, np.column_stack([x, y]), names, others)
+    note = f"({left_out} of {len(names)} names left out for lack of room)" if left_out else ""
+    axes.set_xlabel(f"{measure}\n{note}")
 
 
 def _estimate(table: pd.DataFrame) -> Float:
@@ -374,7 +387,7 @@ def _draw_accuracy(axes: Axes, naive: pd.DataFrame, corrected: pd.DataFrame) -> 
     drawn = np.isfinite(low) & np.isfinite(high)
     axes.vlines(x[drawn], low[drawn], high[drawn], color=colour, linewidth=0.2 * size, alpha=0.55)
     marker = style.MARKER[LLM_ONLY]
-    axes.plot(x, _estimate(naive), marker, color=colour, markersize=size, label=LLM_ONLY, zorder=4)
+    axes.plot(x, _estimate(naive), marker, color=colour, markersize=size, zorder=4)
     if len(corrected):
         axes.plot(
             style.numbers(corrected, "accuracy"),
@@ -384,7 +397,6 @@ def _draw_accuracy(axes: Axes, naive: pd.DataFrame, corrected: pd.DataFrame) -> 
             markeredgecolor=style.COLOUR[CORRECTED],
             markeredgewidth=0.8,
             markersize=0.8 * size,
-            label=CORRECTED,
             zorder=3,
         )
 
@@ -405,5 +417,4 @@ def _dress_accuracy(
         axes.axhline(0.0, color="0.35", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     axes.set_xlabel(style.plain(measure))
     axes.set_ylabel(f"Coefficient of {style.plain(style.shorten(focus, 40))}")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=8.5)
     style.bare(axes, "top", "right")

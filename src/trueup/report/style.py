@@ -16,11 +16,14 @@ from trueup.study.design import Float
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 #: Kind of universe -> colour and marker (Okabe and Ito's palette, as in the plot of one fit).
-#: The light colours stand for the simultaneous intervals.
+#: Estimates are in full colour, their own intervals lighter, simultaneous intervals lightest.
 COLOUR = {LLM_ONLY: "#D55E00", HUMAN_ONLY: "#0072B2", CORRECTED: "#000000"}
-LIGHT = {LLM_ONLY: "#F3C6A5", HUMAN_ONLY: "#A9CFE6", CORRECTED: "#BDBDBD"}
+LIGHT = {LLM_ONLY: "#EBA06B", HUMAN_ONLY: "#6AAAD1", CORRECTED: "#8C8C8C"}
+LIGHTEST = {LLM_ONLY: "#FAE0CC", HUMAN_ONLY: "#CCE3F0", CORRECTED: "#DEDEDE"}
 MARKER = {LLM_ONLY: "s", HUMAN_ONLY: "o", CORRECTED: "D"}
 KINDS = (LLM_ONLY, HUMAN_ONLY, CORRECTED)
 
@@ -32,6 +35,9 @@ CORRECTIONS = (
     ("#E69F00", "P"),
     ("#56B4E9", "X"),
 )
+
+#: Inches that an entry of a legend takes: its marker and margins, and each letter.
+_ENTRY, _LETTER = 0.65, 0.075
 
 _REFERENCE_STYLES = ("-", "--", ":", "-.")
 #: With more references than this their bands would hide one another: lines only.
@@ -97,24 +103,35 @@ def plain(text: object) -> str:
     return " ".join(shown.split()).replace("$", r"\$")
 
 
-def shorten(text: object, width: int) -> str:
-    """Cut a long name in its middle, where names of one family differ least.
+def shorten(text: object, width: int, head: int | None = None) -> str:
+    """Cut a long name in its middle, or after ``head`` letters.
 
     Examples
     --------
     >>> shorten("meta-llama/Llama-3.3-70B-Instruct__prompt_7", 24)
-    'meta-llama/L…__prompt_7'
+    'meta-llama/L…t__prompt_7'
     """
     name = " ".join(str(text).split())
     if len(name) <= width:
         return name
-    head = width // 2
-    return f"{name[:head]}…{name[len(name) - (width - head - 2) :]}"
+    first = width // 2 if head is None else head
+    return f"{name[:first]}…{name[len(name) - (width - first - 1) :]}"
 
 
 def short_names(names: Iterable[object], width: int) -> list[str]:
-    """Shorten distinct names such that they stay distinct, ready to be drawn."""
-    short = [shorten(n, width) for n in names]
+    """Shorten distinct names such that they stay distinct, ready to be drawn.
+
+    The cut moves from the middle to where it hides least of what tells the names apart.
+
+    Examples
+    --------
+    >>> short_names(["Llama-3.1-70B-Instruct", "Llama-3.2-70B-Instruct"], 16)
+    ['Llama-3.1…struct', 'Llama-3.2…struct']
+    """
+    full = list(names)
+    heads = sorted(range(1, width - 2), key=lambda head: abs(head - width // 2))
+    cuts = [[shorten(n, width, head) for n in full] for head in heads]
+    short = max(cuts, key=lambda cut: len(set(cut)))
     clashes = Counter(short)
     seen: Counter[str] = Counter()
     out = []
@@ -162,7 +179,7 @@ def numbers(table: pd.DataFrame, column: str) -> Float:
 def frame_limits(estimates: Float, low: Float, high: Float) -> tuple[float, float]:
     """Return limits that show every estimate, though not every end of an extreme interval.
 
-    Interval ends may stretch the frame to twice the range of the middle 96% of them; a single
+    Interval ends may stretch the frame by half the range of the middle 96% of them; a single
     useless universe would otherwise press all others flat.
     """
     ends_low, ends_high = low[np.isfinite(low)], high[np.isfinite(high)]
@@ -170,7 +187,7 @@ def frame_limits(estimates: Float, low: Float, high: Float) -> tuple[float, floa
     if len(ends_low) and len(ends_high):
         core_low = float(np.quantile(ends_low, 0.02))
         core_high = float(np.quantile(ends_high, 0.98))
-        slack = 0.5 * (core_high - core_low)
+        slack = 0.25 * (core_high - core_low)
         bottom = min(bottom, max(float(ends_low.min()), core_low - slack))
         top = max(top, min(float(ends_high.max()), core_high + slack))
     pad = 0.04 * (top - bottom) or 0.5
@@ -185,21 +202,51 @@ def widen(limits: tuple[float, float], values: Iterable[float]) -> tuple[float, 
     return min([low, *(v - pad for v in held)]), max([high, *(v + pad for v in held)])
 
 
-def draw_references(axes: Axes, given: Sequence[Reference], *, vertical: bool) -> None:
-    """Draw each reference as a line over the whole frame, its interval as a band."""
+def draw_references(axes: Axes, given: Sequence[Reference], *, vertical: bool) -> list[Line2D]:
+    """Draw each reference as a line over the whole frame, its interval as a band.
+
+    Returns
+    -------
+    list of matplotlib.lines.Line2D
+        For the legend.
+    """
+    out = []
     for k, one in enumerate(given):
         line = axes.axvline if vertical else axes.axhline
-        style = _REFERENCE_STYLES[k % len(_REFERENCE_STYLES)]
+        dashes = _REFERENCE_STYLES[k % len(_REFERENCE_STYLES)]
         colour = COLOUR[HUMAN_ONLY]
         label = plain(shorten(one.label, 40))
-        banded = one.low is not None and one.high is not None and len(given) <= _MOST_BANDS
-        if banded:
+        if one.low is not None and one.high is not None and len(given) <= _MOST_BANDS:
             span = axes.axvspan if vertical else axes.axhspan
-            assert one.low is not None
-            assert one.high is not None
             span(one.low, one.high, color=colour, alpha=0.13, linewidth=0, zorder=0)
             label += ", with interval"
-        line(one.estimate, color=colour, linewidth=1.1, linestyle=style, zorder=1, label=label)
+        out.append(line(one.estimate, color=colour, lw=1.1, ls=dashes, zorder=1, label=label))
+    return out
+
+
+def key(label: str, colour: str, marker: str, *, filled: bool = True) -> Line2D:
+    """Return an entry of a legend: its marker is readable whatever the size in the figure."""
+    from matplotlib.lines import Line2D
+
+    face = colour if filled else "none"
+    return Line2D([], [], ls="none", marker=marker, mfc=face, mec=colour, markersize=5, label=label)
+
+
+def legend(figure: Figure, entries: Sequence[Line2D], title: str | None = None) -> None:
+    """Put a legend above the figure, in as many columns as its width holds."""
+    widths = [_ENTRY + _LETTER * len(str(entry.get_label())) for entry in entries]
+    room = float(figure.get_figwidth())
+    columns = len(entries) if sum(widths) < room else max(int(room / max(widths)), 1)
+    figure.legend(
+        handles=list(entries),
+        loc="outside upper left",
+        ncols=columns,
+        frameon=False,
+        fontsize=8.5,
+        title=None if title is None else plain(title),
+        title_fontsize=12,
+        alignment="left",
+    )
 
 
 def bare(axes: Axes, *sides: str) -> None:

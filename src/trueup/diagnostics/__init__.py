@@ -1,0 +1,1 @@
+"""Room: diagnostics. How far annotators agree, and what their errors follow."""
