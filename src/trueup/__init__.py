@@ -18,6 +18,10 @@ from trueup.corrections.naive import Naive
 from trueup.corrections.ppi import PPI
 from trueup.corrections.pspa import PSPA
 from trueup.corrections.ptd import PTD
+from trueup.diagnostics.agreement import agreement
+from trueup.diagnostics.disagreement import disagreement
+from trueup.diagnostics.error_profile import error_profile
+from trueup.diagnostics.stability import stability
 from trueup.inference.vcov import Vcov
 from trueup.study.sampling import Sampling
 from trueup.study.study import Study
@@ -37,7 +41,10 @@ __all__ = [
     "Study",
     "Vcov",
     "absorb",
+    "agreement",
     "datasets",
+    "disagreement",
+    "error_profile",
     "glm",
     "iv",
     "logit",
@@ -46,4 +53,5 @@ __all__ = [
     "poisson",
     "probit",
     "simulate",
+    "stability",
 ]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from trueup.diagnostics.kappa import encode_labels
 from trueup.errors import ArgumentError, StudyError
 from trueup.study.design import Float, Int
+from trueup.study.labels import Pattern
 from trueup.study.study import Study
 from trueup.study.tables import Table, nearest
 from trueup.study.values import as_numbers, read_labels
@@ -61,8 +62,7 @@ class Answers:
         values = Table({"_": given}).column("_")
         if len(values) != self.n_items:
             raise ArgumentError(
-                f"{argument}= has {len(values)} values for {self.n_items} items: give one for "
-                "each."
+                f"{argument}= has {len(values)} values for {self.n_items} items: give one for each."
             )
         return values
 
@@ -74,6 +74,7 @@ def read_answers(
     annotator: str | None = None,
     label: str | None = None,
     variable: str | None = None,
+    annotators: str | Sequence[str] | None = None,
     leave_out: Sequence[Any] = (),
 ) -> Answers:
     """Read labels of annotators.
@@ -87,6 +88,9 @@ def read_answers(
         Columns of a long table.
     variable : str, optional
         Labelled variable of a study with several.
+    annotators : str or sequence of str, optional
+        Which annotators: names, or for a wide table a pattern such as ``"{model}__{prompt}"``;
+        all where None.
     leave_out : sequence
         Columns of a wide table with another job; what is not text is passed over.
 
@@ -99,11 +103,12 @@ def read_answers(
     long = (item, annotator, label)
     if isinstance(answers, Study):
         _refuse_long(long, "a study")
-        found = _from_study(answers, variable)
+        found = _from_study(answers, variable, annotators)
     elif any(x is not None for x in long):
-        found = _from_long(Table(answers), item, annotator, label)
+        found = _choose(_from_long(Table(answers), item, annotator, label), annotators)
     else:
-        found = _from_wide(Table(answers), [c for c in leave_out if isinstance(c, str)])
+        texts = [c for c in leave_out if isinstance(c, str)]
+        found = _from_wide(Table(answers), annotators, texts)
     _check(found)
     return found
 
@@ -113,19 +118,32 @@ def _refuse_long(long: Sequence[str | None], what: str) -> None:
         raise ArgumentError(f"item=, annotator= and label= are for long tables, not for {what}.")
 
 
-def _from_study(study: Study, variable: str | None) -> Answers:
+def _from_study(
+    study: Study, variable: str | None, annotators: str | Sequence[str] | None
+) -> Answers:
     name = one_variable(study, variable)
     table = study.contents.table
-    columns = [read_labels(table, study.annotator(a).columns[name]) for a in study.annotators]
+    names = study.resolve("all" if annotators is None else annotators)
+    columns = [read_labels(table, study.annotator(a).columns[name]) for a in names]
     if study.levels(name) is None:
         columns = [as_numbers(c) for c in columns]
     return Answers(
-        study.annotators,
+        names,
         tuple(c.values[study.positions] for c in columns),
         table,
-        {a: study.annotator(a).metadata for a in study.annotators},
+        {a: study.annotator(a).metadata for a in names},
         study.positions,
     )
+
+
+def _choose(found: Answers, annotators: str | Sequence[str] | None) -> Answers:
+    if annotators is None:
+        return found
+    wanted = [annotators] if isinstance(annotators, str) else list(annotators)
+    for name in wanted:
+        if name not in found.names:
+            raise ArgumentError(f"There is no annotator {name!r}.{nearest(name, found.names)}")
+    return Answers(tuple(wanted), tuple(found.columns[found.names.index(n)] for n in wanted), None)
 
 
 def one_variable(study: Study, variable: str | None) -> str:
@@ -141,21 +159,37 @@ def one_variable(study: Study, variable: str | None) -> str:
     if variable is None or variable not in study.variables:
         asked = "variable= is needed" if variable is None else f"{variable!r} is none of them"
         raise ArgumentError(
-            f"The study has the labelled variables {', '.join(map(repr, study.variables))}; {asked}."
+            f"The study has the labelled variables {', '.join(map(repr, study.variables))}; "
+            f"{asked}."
         )
     return variable
 
 
-def _from_wide(table: Table, leave_out: Sequence[str]) -> Answers:
+def _from_wide(
+    table: Table, annotators: str | Sequence[str] | None, leave_out: Sequence[str]
+) -> Answers:
     for name in leave_out:
         table.require(name, "gold= or by=")
-    names = tuple(c for c in table.columns if c not in leave_out)
-    return Answers(names, tuple(read_labels(table, c).values for c in names), table)
+    free = [c for c in table.columns if c not in leave_out]
+    metadata: dict[str, dict[str, str]] = {}
+    if annotators is None:
+        names = tuple(free)
+    elif isinstance(annotators, str) and annotators not in table.columns:
+        found = {c: Pattern(annotators).match(c) for c in free}
+        metadata = {c: fields for c, fields in found.items() if fields is not None}
+        names = tuple(metadata)
+        if not names:
+            raise ArgumentError(
+                f"annotators={annotators!r} matches no column.{nearest(annotators, free)}"
+            )
+    else:
+        names = (annotators,) if isinstance(annotators, str) else tuple(annotators)
+        for name in names:
+            table.require(name, "annotators=")
+    return Answers(names, tuple(read_labels(table, c).values for c in names), table, metadata)
 
 
-def _from_long(
-    table: Table, item: str | None, annotator: str | None, label: str | None
-) -> Answers:
+def _from_long(table: Table, item: str | None, annotator: str | None, label: str | None) -> Answers:
     if item is None or annotator is None or label is None:
         raise ArgumentError(
             "A long table needs all of item=, annotator= and label=, the columns that say which "
@@ -177,9 +211,9 @@ def _from_long(
     if twice.any():
         first = int(np.flatnonzero(twice)[0])
         raise StudyError(
-            f"{int(twice.sum())} labels are there twice: annotator {who[columns[first]]!r} labelled "
-            f"item {items[rows[first]]!r} more than once. Keep one label, or make the runs "
-            "annotators of their own."
+            f"{int(twice.sum())} labels are there twice: annotator {who[columns[first]]!r} "
+            f"labelled item {items[rows[first]]!r} more than once. Keep one label, or make the "
+            "runs annotators of their own."
         )
     empty = None if values.dtype == object else np.nan
     wide = np.full((len(items), len(who)), empty, dtype=values.dtype)
@@ -202,9 +236,9 @@ def _check(found: Answers) -> None:
     if text and len(text) < len(found.names):
         other = next(n for n in found.names if n not in text)
         raise StudyError(
-            f"Annotator {text[0]!r} gives text {_sample(found, text[0])} but {other!r} gives numbers "
-            f"{_sample(found, other)}: they would never agree. Convert one kind into the other, or "
-            "leave out columns that hold no labels."
+            f"Annotator {text[0]!r} gives text {_sample(found, text[0])} but {other!r} gives "
+            f"numbers {_sample(found, other)}: they would never agree. Convert one kind into the "
+            "other, or leave out columns that hold no labels."
         )
 
 
@@ -241,7 +275,10 @@ def look_like_classes(columns: Sequence[NDArray[Any]]) -> bool:
 
 
 def class_codes(
-    answers: Answers, missing: str, gold: NDArray[Any] | None = None
+    answers: Answers,
+    missing: str,
+    gold: NDArray[Any] | None = None,
+    levels: Sequence[Any] | None = None,
 ) -> tuple[Int, Int | None, list[Any]]:
     """Return (n, K) codes, (n,) codes of the gold labels, and the classes.
 
@@ -252,7 +289,7 @@ def class_codes(
     StudyError
         If a gold label is one that no annotator ever gave.
     """
-    codes, names = encode_labels(answers.columns)
+    codes, names = encode_labels(answers.columns, levels)
     truth: Int | None = None
     if gold is not None:
         truth = _gold_codes(gold, names, answers)
@@ -276,9 +313,9 @@ def _gold_codes(gold: NDArray[Any], names: Sequence[Any], answers: Answers) -> I
     stray = pd.unique(pd.Series(values[(codes < 0) & ~pd.isna(values)])).tolist()
     if stray:
         raise StudyError(
-            f"gold= holds {', '.join(map(repr, stray[:5]))}, which no annotator ever answers"
-            f"{nearest(str(stray[0]), map(str, names)) if text else ''}. Spell gold and annotators' "
-            "labels alike, or blank these gold labels out."
+            f"gold= holds {', '.join(map(repr, stray[:5]))}, which no annotator ever gives."
+            f"{nearest(str(stray[0]), map(str, names))} Spell gold and annotators' labels alike, "
+            "or say with levels= which labels there can be."
         )
     return np.asarray(codes, dtype=np.int64)
 

@@ -193,9 +193,7 @@ def krippendorff_alpha(
     Krippendorff (2011), Computing Krippendorff's alpha-reliability.
     """
     if level not in ("nominal", "ordinal", "interval"):
-        raise ArgumentError(
-            f"level={level!r} is unknown: use 'nominal', 'ordinal' or 'interval'."
-        )
+        raise ArgumentError(f"level={level!r} is unknown: use 'nominal', 'ordinal' or 'interval'.")
     coders = _coders(ratings)
     w = check_weights(weights, len(coders[0]))
     codes, names = encode_labels(coders, levels)
@@ -252,7 +250,7 @@ class _Ratings:
 
     def by_item(self, values: Float) -> Float:
         """Return the (n,) sums of a value of each label over the labels of an item."""
-        return np.bincount(self.item, weights=values, minlength=len(self.size))
+        return np.asarray(np.bincount(self.item, values, len(self.size)), np.float64)
 
     @property
     def per_pair(self) -> Float:
@@ -334,7 +332,9 @@ def _coders(ratings: Any) -> list[NDArray[Any]]:
             f"ratings has {frame.shape[1]} column: agreement needs the labels of at least two "
             "coders, one column each."
         )
-    return [as_labels(frame.iloc[:, j], f"coder {frame.columns[j]!r}") for j in range(frame.shape[1])]
+    return [
+        as_labels(frame.iloc[:, j], f"coder {frame.columns[j]!r}") for j in range(frame.shape[1])
+    ]
 
 
 def _two_way(ratings: Any) -> Any:
@@ -368,10 +368,10 @@ def as_labels(values: Any, what: str) -> NDArray[Any]:
     if kind in _NUMBERS:
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     if kind != "string":
-        some = ", ".join(map(repr, dict.fromkeys(series.dropna().tolist()[:50]))) [:80]
+        some = ", ".join(map(repr, dict.fromkeys(series.dropna().tolist()[:50])))[:80]
         raise ArgumentError(
-            f"{what} mixes kinds of labels, or holds none ({some}): labels must be all text, or all "
-            "numbers (1 and '1' are not the same label). Convert the column."
+            f"{what} mixes kinds of labels, or holds none ({some}): labels must be all text, or "
+            "all numbers (1 and '1' are not the same label). Convert the column."
         )
     out = series.to_numpy(dtype=object).copy()
     out[series.isna().to_numpy()] = None
@@ -409,8 +409,8 @@ def encode_labels(
         stray = (codes < 0) & ~pd.isna(stacked)
         if stray.any():
             raise ArgumentError(
-                f"The label {stacked[stray][0]!r} is not among the levels {order[:8]!r}: add it, or "
-                "mend the label."
+                f"The label {stacked[stray][0]!r} is not among the levels {order[:8]!r}: add it, "
+                "or mend the label."
             )
     return np.asarray(codes, np.int64).reshape(len(columns), -1).T, order
 

@@ -18,15 +18,7 @@ from trueup.results.compare import CORRECTED, LLM_ONLY
 from trueup.study.design import Float
 
 _SOFTWARE = ("trueup", "numpy", "scipy", "pandas", "statsmodels", "linearmodels", "formulaic")
-_SHOWN = (
-    "estimate",
-    "std_error",
-    "conf_low",
-    "conf_high",
-    "simultaneous_low",
-    "simultaneous_high",
-    "p_value",
-)
+_LATER = ("std_error", "simultaneous_low", "simultaneous_high", "p_value")
 
 
 def report_content(
@@ -145,7 +137,7 @@ def range_sentences(table: pd.DataFrame) -> list[str]:
     ...     print(sentence)
     3 of 3 universes have an estimate.
     LLM-only: 2 estimates, from -0.2 to 0.9; 1 significantly below zero, 1 significantly above.
-    corrected: 1 estimate, 0.5; 0 significantly below zero, 1 significantly above.
+    Corrected: 1 estimate, 0.5; 0 significantly below zero, 1 significantly above.
     """
     ok = style.checked(table, [*style.ESTIMATE, "correction"], "report")
     said = [f"{len(ok):,} of {len(table):,} universes have an estimate."]
@@ -155,7 +147,7 @@ def range_sentences(table: pd.DataFrame) -> list[str]:
         if len(estimate):
             below, above = int((high < 0).sum()), int((low > 0).sum())
             said.append(
-                f"{one}: {_span(estimate)}; {below} significantly below zero, "
+                f"{one[0].upper()}{one[1:]}: {_span(estimate)}; {below} significantly below zero, "
                 f"{above} significantly above."
             )
     return said
@@ -272,11 +264,12 @@ def _disagreement(matrix: pd.DataFrame) -> ReportFigure:
 def _all_universes(ok: pd.DataFrame, dimensions: Sequence[str]) -> ReportTable:
     varying = [d for d in dimensions if ok[d].nunique() > 1]
     same = [f"{d} = {ok[d].iloc[0]}" for d in dimensions if d not in varying]
-    shown = [c for c in _SHOWN if c in ok.columns]
+    later = [c for c in _LATER if c in ok.columns]
     caption = f"Estimates of {len(ok):,} universes."
     if same:
         caption += f" The same in all of them: {', '.join(same)}."
-    return ReportTable(ok[["universe", *varying, *shown]], caption)
+    # Estimates before choices: a phone shows the first columns.
+    return ReportTable(ok[["universe", *style.ESTIMATE, *varying, *later]], caption)
 
 
 def _failed(lost: pd.DataFrame, dimensions: Sequence[str]) -> pd.DataFrame:

@@ -128,7 +128,7 @@ def specification_curve(
     for axes in (top, bottom):
         axes.set_xlim(-0.8, n - 0.2)
     style.legend(figure, [*_kind_keys(curve), *keys], title)
-    bottom.set_xlabel(_note(curve), fontsize=8.5, color="0.25")
+    bottom.set_xlabel(_note(curve, top.get_ylim()), fontsize=8.5, color="0.25")
     return figure
 
 
@@ -213,7 +213,7 @@ def _draw_estimates(
             zorder=4,
         )
     if limits[0] < 0 < limits[1]:
-        axes.axhline(0.0, color="0.35", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+        axes.axhline(0.0, color="0.35", linewidth=0.9, linestyle=(0, (4, 3)), zorder=3.5)
     axes.set_ylim(limits)
     axes.set_xticks([])
     style.bare(axes, "top", "right", "bottom")
@@ -293,7 +293,7 @@ def _mark(axes: Axes, at: Int, y: int, colours: object, pitch: float, *, dense: 
         axes.scatter(at, np.full(len(at), y), s=min(pitch, 5.5) ** 2, c=colours, linewidth=0)  # type: ignore[arg-type]
 
 
-def _note(curve: _Curve) -> str:
+def _note(curve: _Curve, limits: tuple[float, float]) -> str:
     said = [f"{len(curve.estimate)} universes, sorted by estimate"]
     said.append("line: pointwise interval")
     if np.isfinite(curve.simultaneous_low).any():
@@ -301,6 +301,11 @@ def _note(curve: _Curve) -> str:
     unknown = int((~np.isfinite(curve.low) | ~np.isfinite(curve.high)).sum())
     if unknown:
         said.append(f"{unknown} without a finite interval")
+    ends_low = np.fmin(curve.low, curve.simultaneous_low)
+    ends_high = np.fmax(curve.high, curve.simultaneous_high)
+    cut = int(((ends_low < limits[0]) | (ends_high > limits[1])).sum())
+    if cut:
+        said.append(f"{cut} interval{'s' if cut > 1 else ''} cut off by the frame")
     if curve.n_absent:
         said.append(f"{curve.n_absent} without an estimate not shown")
     return "; ".join(said)

@@ -52,7 +52,9 @@ def place_labels(axes: Axes, points: Float, names: Sequence[str], others: Float)
     frame = axes.get_window_extent()
     extremes = np.argsort(-np.abs((at - at.mean(axis=0)) / frame.size).sum(axis=1), kind="stable")
     written = 0
-    for i in extremes[:_MOST]:
+    for i in extremes:
+        if written == _MOST:
+            break
         width, height = _size(axes, names[i])
         for dx, dy in _PLACES:
             box = _box(at[i], dx * scale, dy * scale, width, height)

@@ -179,17 +179,25 @@ def numbers(table: pd.DataFrame, column: str) -> Float:
 def frame_limits(estimates: Float, low: Float, high: Float) -> tuple[float, float]:
     """Return limits that show every estimate, though not every end of an extreme interval.
 
-    Interval ends may stretch the frame by half the range of the middle 96% of them; a single
-    useless universe would otherwise press all others flat.
+    An end is left outside if it lies farther from all estimates than these spread, plus three
+    typical widths: a single useless universe would otherwise press all others flat.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mid = np.arange(10.0)
+    >>> low, high = frame_limits(mid, mid - 1, np.append(mid[:9] + 1, 1e6))
+    >>> round(low, 2), round(high, 2)
+    (-1.4, 9.4)
     """
-    ends_low, ends_high = low[np.isfinite(low)], high[np.isfinite(high)]
     bottom, top = float(estimates.min()), float(estimates.max())
-    if len(ends_low) and len(ends_high):
-        core_low = float(np.quantile(ends_low, 0.02))
-        core_high = float(np.quantile(ends_high, 0.98))
-        slack = 0.25 * (core_high - core_low)
-        bottom = min(bottom, max(float(ends_low.min()), core_low - slack))
-        top = max(top, min(float(ends_high.max()), core_high + slack))
+    known = np.isfinite(low) & np.isfinite(high)
+    if known.any():
+        reach = top - bottom + 3 * float(np.median((high - low)[known]))
+        bottom, top = (
+            float(np.min(low[known & (low >= bottom - reach)], initial=bottom)),
+            float(np.max(high[known & (high <= top + reach)], initial=top)),
+        )
     pad = 0.04 * (top - bottom) or 0.5
     return bottom - pad, top + pad
 
@@ -220,7 +228,7 @@ def draw_references(axes: Axes, given: Sequence[Reference], *, vertical: bool) -
             span = axes.axvspan if vertical else axes.axhspan
             span(one.low, one.high, color=colour, alpha=0.13, linewidth=0, zorder=0)
             label += ", with interval"
-        out.append(line(one.estimate, color=colour, lw=1.1, ls=dashes, zorder=1, label=label))
+        out.append(line(one.estimate, color=colour, lw=1.1, ls=dashes, zorder=3.5, label=label))
     return out
 
 

@@ -68,7 +68,7 @@ class SampleDesign:
     def uncoded(self) -> Int | slice:
         """Positions of the rows that were not coded: a slice (no copies) where they come first."""
         first = self.n_rows - self.n_coded
-        if self.disjoint or self.coded[0] == first:
+        if self.coded[0] == first:
             return slice(0, first)
         rest = np.ones(self.n_rows, dtype=bool)
         rest[self.coded] = False

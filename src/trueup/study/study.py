@@ -368,7 +368,7 @@ class Study:
         Returns
         -------
         pandas.DataFrame
-            The rows asked for.
+            The rows asked for. Do not write into it: it may share memory with the table.
 
         Raises
         ------

@@ -181,7 +181,8 @@ class Table:
         Returns
         -------
         pandas.DataFrame
-            Categories, booleans and text keep their kind.
+            Categories, booleans and text keep their kind. Do not write into it: it may share
+            memory with the table.
 
         Raises
         ------

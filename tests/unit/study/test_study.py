@@ -196,7 +196,7 @@ def test_tuned_rows_that_cannot_be(tuned_on, words):
         ({"coder": [None] * 8}, {}, "No row is coded: column 'coder'"),
         ({"w": [1, 2, -1, 2, 1, 2, 1, 2]}, {"weights": "w"}, r"negative in 1 rows.*\[2\]"),
         ({"w": [None, 2, 1, 2, 1, 2, 1, 2]}, {"weights": "w"}, r"missing, .*in 1 rows.*\[0\]"),
-        ({"w": [0, 0, 1, 1, 0, 1, 1, 1]}, {"weights": "w"}, "All coded rows .* weight zero"),
+        ({"w": [0, 0, 1, 1, 0, 1, 1, 1]}, {"weights": "w"}, "weights= is zero in every coded row"),
         ({"author": [None, *"uvvwwxx"]}, {"cluster": "author"}, r"missing in 1 rows.*\[0\]"),
         ({"author": list("uuxxuxxx")}, {"cluster": "author"}, "lie in one cluster"),
         ({}, {"missing": "error"}, r"missing: gpt__p1 1 \(positive\), bert__p1 1 \(positive\)"),

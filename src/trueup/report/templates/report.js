@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   // Rows beyond this are kept out of the page until asked for: layout stays fast.
-  const MOST = 200;
+  const MOST = 50;
 
   const key = (row, column) => {
     const cell = row.cells[column];

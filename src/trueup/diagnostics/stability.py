@@ -1,0 +1,300 @@
+"""Whether the same annotator gives the same label again: over runs, prompts or orders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from trueup.diagnostics.answers import Answers, class_codes, numbers, read_answers, which_kind
+from trueup.diagnostics.disagreement import agreement_counts
+from trueup.diagnostics.estimates import share_interval
+from trueup.errors import ArgumentError
+from trueup.results.text import paragraph, text_table
+from trueup.results.tidy import check_level
+from trueup.study.design import Float, Int
+from trueup.study.tables import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Stability:
+    """How often labels change within groups of annotators. Made by :func:`stability`."""
+
+    kind: Literal["class", "numeric"]
+    groups: pd.DataFrame
+    """One row for each group: group, n_annotators, n_items (with at least two labels),
+    flip_rate (or mean_abs_difference) with conf_low and conf_high, unstable (share of items
+    with labels that differ) with unstable_low and unstable_high."""
+    pairs: pd.DataFrame
+    """One row for each pair within a group: group, a, b, n, flip_rate (or
+    mean_abs_difference)."""
+    items: pd.DataFrame
+    """(n, G) for each item and group the share of pairs that differ (or their mean absolute
+    difference); missing where fewer than two labels."""
+    between: float | None
+    """The same as flip_rate for pairs of annotators of different groups; None for one group."""
+    level: float
+
+    @property
+    def measure(self) -> str:
+        """Name of the column that measures change."""
+        return "flip_rate" if self.kind == "class" else "mean_abs_difference"
+
+    def tidy(self) -> pd.DataFrame:
+        """Return one row for each group."""
+        return self.groups.copy()
+
+    def summary(self) -> str:
+        """Return a text: how often labels change, by group."""
+        rows = [
+            [
+                str(r["group"]),
+                str(r["n_annotators"]),
+                f"{r['n_items']:,}",
+                *_with_ends(r[self.measure], r["conf_low"], r["conf_high"]),
+                *_with_ends(r["unstable"], r["unstable_low"], r["unstable_high"]),
+            ]
+            for r in self.groups.to_dict("records")
+        ]
+        head = ["group", "columns", "items", self.measure.replace("_", " "), "", "unstable", ""]
+        lines = ["Stability of labels within groups of annotators", "", *text_table(head, rows)]
+        if self.between is not None:
+            lines += ["", f"Between groups: {self.between:.3f}"]
+        lonely = self.groups.loc[self.groups["n_annotators"] < 2, "group"].tolist()
+        if lonely:
+            names = ", ".join(map(str, lonely[:8]))
+            lines += paragraph(f"One column only, so that nothing can change: {names}.")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+
+def _with_ends(value: float, low: float, high: float) -> list[str]:
+    if np.isnan(value):
+        return ["-", ""]
+    return [f"{value:.3f}", f"[{low:.3f}, {high:.3f}]"]
+
+
+def stability(
+    answers: Any,
+    groups: str | Mapping[str, Sequence[str]] | None = None,
+    *,
+    annotators: str | Sequence[str] | None = None,
+    item: str | None = None,
+    annotator: str | None = None,
+    label: str | None = None,
+    variable: str | None = None,
+    kind: Literal["auto", "class", "numeric"] = "auto",
+    level: float = 0.95,
+) -> Stability:
+    r"""Measure how often labels change between runs, prompts or orders of one annotator.
+
+    For the :math:`m_i` labels that a group of columns gives item i, the flip rate is the share
+    of pairs of labels that differ, over all items,
+
+    .. math:: \frac{\sum_i \sum_{j<k} 1\{F_{ij} \ne F_{ik}\}}{\sum_i m_i (m_i - 1)/2},
+
+    and an item is unstable where not all its labels are the same. For numbers, mean absolute
+    differences take the place of the indicator. Missing labels do not count.
+
+    Parameters
+    ----------
+    answers : data frame, dict of arrays, or Study
+        As in :func:`trueup.disagreement`.
+    groups : str, or mapping of str to sequence of str, optional
+        Which columns belong together: a field of the annotators' column pattern, such as
+        ``"model"`` (prompts of one model are compared), or group -> columns. By default all
+        columns are one group.
+    annotators : sequence of str, or str, optional
+        Columns of a wide table that hold labels, or a pattern such as ``"{model}__{prompt}"``,
+        whose fields ``groups`` may name.
+    item, annotator, label : str, optional
+        Columns of a long table.
+    variable : str, optional
+        Labelled variable of a study that has several.
+    kind : {"auto", "class", "numeric"}
+        As in :func:`trueup.disagreement`.
+    level : float
+        Of the intervals, which take items as independent draws.
+
+    Returns
+    -------
+    Stability
+
+    Raises
+    ------
+    ArgumentError, StudyError
+        If the groups are unknown, none has two columns, or labels cannot be compared.
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> labels = {"gpt__p1": [1, 0, 1, 0], "gpt__p2": [1, 0, 0, 0], "phi__p1": [0, 0, 1, 1],
+    ...           "phi__p2": [0, 1, 0, 1]}
+    >>> found = tu.stability(labels, groups="model", annotators="{model}__{prompt}")
+    >>> found.groups[["group", "flip_rate"]].values.tolist()
+    [['gpt', 0.25], ['phi', 0.5]]
+    """
+    check_level(level)
+    found = read_answers(
+        answers,
+        item=item,
+        annotator=annotator,
+        label=label,
+        variable=variable,
+        annotators=_columns_needed(groups, annotators),
+    )
+    members = _members(found, groups)
+    which = which_kind(kind, found)
+    if which == "class":
+        source: _Labels = class_codes(found, "skip")[0]
+    else:
+        source = numbers(found)
+    parts = {g: source[:, columns] for g, columns in members.items()}
+    by_item = {g: _by_item(values) for g, values in parts.items()}
+    measure = "flip_rate" if which == "class" else "mean_abs_difference"
+    table = pd.DataFrame([_row(g, *by_item[g], parts[g], measure, level) for g in parts])
+    items = pd.DataFrame({g: _share(pairs, apart) for g, (pairs, apart) in by_item.items()})
+    apart = _apart(source)
+    between = _between(apart, members) if len(members) > 1 else None
+    return Stability(which, table, _pairs(apart, found, members, measure), items, between, level)
+
+
+_Labels = Int | Float
+
+
+def _columns_needed(
+    groups: str | Mapping[str, Sequence[str]] | None, annotators: str | Sequence[str] | None
+) -> str | Sequence[str] | None:
+    """Columns that groups name are those that are read, where nothing else is said."""
+    if annotators is None and isinstance(groups, Mapping):
+        return list(dict.fromkeys(c for columns in groups.values() for c in columns))
+    return annotators
+
+
+def _members(
+    found: Answers, groups: str | Mapping[str, Sequence[str]] | None
+) -> dict[str, list[int]]:
+    """Return positions of the annotators of each group."""
+    members: dict[str, list[int]] = {}
+    if groups is None:
+        members["all"] = list(range(len(found.names)))
+    elif isinstance(groups, str):
+        for j, name in enumerate(found.names):
+            fields = found.metadata.get(name, {})
+            if groups not in fields:
+                raise ArgumentError(
+                    f"Annotator {name!r} has no field {groups!r}.{nearest(groups, fields)} Give "
+                    "columns by a pattern such as '{model}__{prompt}', or groups= as "
+                    "{group: columns}."
+                )
+            members.setdefault(fields[groups], []).append(j)
+    else:
+        for group, columns in groups.items():
+            for name in columns:
+                if name not in found.names:
+                    raise ArgumentError(
+                        f"groups= names {name!r}, which is no annotator."
+                        f"{nearest(name, found.names)}"
+                    )
+            members[group] = [found.names.index(name) for name in dict.fromkeys(columns)]
+    if all(len(columns) < 2 for columns in members.values()):
+        raise ArgumentError(
+            "No group has two columns, so that nothing can change: group columns of the same "
+            "annotator, for instance its prompts or repeated runs."
+        )
+    return members
+
+
+def _by_item(values: _Labels) -> tuple[Float, Float]:
+    """Return (n,) numbers of pairs of labels, and sums over pairs of how far they are apart."""
+    n, K = values.shape
+    pairs, apart = np.zeros(n), np.zeros(n)
+    for j in range(K):
+        for k in range(j):
+            both, gap = _gap(values[:, j], values[:, k])
+            pairs += both
+            apart += gap
+    return pairs, apart
+
+
+def _gap(a: _Labels, b: _Labels) -> tuple[Float, Float]:
+    """Return where both labels are known, and how far apart they are there (0 elsewhere)."""
+    if a.dtype.kind == "i":
+        both = (a >= 0) & (b >= 0)
+        return both.astype(float), (both & (a != b)).astype(float)
+    gap = np.abs(a - b)
+    both = np.isfinite(gap)
+    return both.astype(float), np.where(both, gap, 0.0)
+
+
+def _share(pairs: Float, apart: Float) -> Float:
+    return np.asarray(np.where(pairs > 0, apart / np.maximum(pairs, 1.0), np.nan))
+
+
+def _row(
+    group: str, pairs: Float, apart: Float, values: _Labels, measure: str, level: float
+) -> dict[str, Any]:
+    counted = pairs > 0
+    n = int(counted.sum())
+    out: dict[str, Any] = {"group": group, "n_annotators": values.shape[1], "n_items": n}
+    ends = ["conf_low", "conf_high", "unstable", "unstable_low", "unstable_high"]
+    if n < 2:
+        return {**out, measure: np.nan, **dict.fromkeys(ends, np.nan)}
+    rate = float(apart.sum() / pairs.sum())
+    residual = (apart - rate * pairs)[counted] / pairs.sum()
+    variance = float(n / (n - 1) * (residual @ residual))
+    if measure == "flip_rate":
+        low, high = share_interval(rate, variance, n, level, np.inf)
+    else:
+        half = -float(special.ndtri((1.0 - level) / 2.0)) * np.sqrt(variance)
+        low, high = max(rate - half, 0.0), rate + half
+    unstable = float((apart[counted] > 0).mean())
+    ends_of = share_interval(unstable, unstable * (1.0 - unstable) / n, n, level, np.inf)
+    return {**out, measure: rate, **dict(zip(ends, (low, high, unstable, *ends_of), strict=True))}
+
+
+def _apart(source: _Labels) -> tuple[Float, Float]:
+    """Return (K, K) numbers of items and sums of differences for every pair of annotators."""
+    if source.dtype.kind == "i":
+        n, agree = agreement_counts(np.asarray(source, np.int64))
+        return n, n - agree
+    K = source.shape[1]
+    n, total = np.zeros((K, K)), np.zeros((K, K))
+    for j in range(K):
+        gap = np.abs(source - source[:, [j]])
+        n[j], total[j] = np.isfinite(gap).sum(axis=0), np.nansum(gap, axis=0)
+    return n, total
+
+
+def _between(apart: tuple[Float, Float], members: Mapping[str, Sequence[int]]) -> float:
+    K = len(apart[0])
+    same = np.zeros((K, K), dtype=bool)
+    used = np.zeros(K, dtype=bool)
+    for columns in members.values():
+        same[np.ix_(columns, columns)] = True
+        used[columns] = True
+    other = ~same & np.outer(used, used)
+    n, total = (x[other].sum() for x in apart)
+    return float(total / n) if n else float("nan")
+
+
+def _pairs(
+    apart: tuple[Float, Float], found: Answers, members: Mapping[str, Sequence[int]], measure: str
+) -> pd.DataFrame:
+    rows = []
+    n, total = apart
+    for group, columns in members.items():
+        for i, j in enumerate(columns):
+            for k in columns[i + 1 :]:
+                rate = total[j, k] / n[j, k] if n[j, k] else np.nan
+                rows.append((group, found.names[j], found.names[k], int(n[j, k]), rate))
+    return pd.DataFrame(rows, columns=["group", "a", "b", "n", measure])

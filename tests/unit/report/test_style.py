@@ -1,0 +1,38 @@
+"""Names that fit and stay apart."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trueup.report.style import Reference, plain, references, short_names, shorten
+
+
+@given(st.lists(st.text(max_size=60), max_size=12), st.integers(8, 30))
+def test_short_names_are_as_many_and_fit(names, width):
+    short = short_names(names, width)
+    assert len(short) == len(names)
+    # Room for the number that tells equal ones apart, and for escaped dollar signs.
+    assert all(len(s.replace(r"\$", "$")) <= width + 5 for s in short)
+
+
+@given(st.text(max_size=80), st.integers(4, 40))
+def test_shortened_text_is_short_and_keeps_its_ends(text, width):
+    full, short = " ".join(text.split()), shorten(text, width)
+    assert len(short) <= width
+    assert short == full or (full.startswith(short[: width // 2]) and short[-1] == full[-1])
+
+
+def test_names_that_differ_in_the_middle_stay_apart():
+    names = [f"meta-llama/Llama-3.{i}-70B-Instruct__prompt" for i in range(9)]
+    short = short_names(names, 24)
+    assert len(set(short)) == 9
+    assert not any("(" in s for s in short)
+
+
+def test_plain_takes_control_characters_and_formulas_away():
+    assert plain("a\x00b\n$c$") == r"a b \$c\$"
+
+
+def test_one_reference_is_a_sequence_of_one():
+    one = Reference("human-only", 1.0)
+    assert references(one) == references([one]) == (one,)
+    assert references(None) == ()
