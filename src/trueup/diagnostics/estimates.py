@@ -133,7 +133,8 @@ def interval(design: SampleDesign, measure: Measure, level: float) -> Interval:
     r"""Return the standard error of a measure and its interval.
 
     The variance is that of the influences under the design. Shares have Wilson's interval with
-    the sample size that the variance amounts to, :math:`p(1-p)/V`; agreement beyond chance an
+    the sample size that the variance amounts to, :math:`p(1-p)/V`, at most the number of rows
+    that count; agreement beyond chance an
     interval for :math:`\log(D_o/D_e)`, correlations for Fisher's z, others for themselves.
 
     References
@@ -149,9 +150,12 @@ def interval(design: SampleDesign, measure: Measure, level: float) -> Interval:
     result = sandwich(design, h, h, vcov=_VCOV, factor=small)
     variance, est = max(float(result.vcov[0, 0]), 0.0), measure.estimate
     se = float(np.sqrt(variance))
-    used = np.minimum(measure.n, kish(design.coded_weights))
+    used = min(float(measure.n), kish(design.coded_weights))
     if measure.shape == "share":
-        low, high = share_interval(est, variance, used, level, design_df(design))
+        # Where errors happen to be lacking in a stratum, its variance is too: without the bound
+        # such a sample would seem to be worth more rows than it has.
+        most = measure.n if variance > 1e-14 else used
+        low, high = share_interval(est, variance, most, level, design_df(design))
         return Interval(measure, se, low, high, None)
     if se <= 1e-12 * max(abs(est), 1.0):
         return _without_spread(measure, used, level)
@@ -164,9 +168,9 @@ def share_interval(
 ) -> tuple[float, float]:
     """Return Wilson's interval of a share whose variance is known.
 
-    The sample size is the one that the variance amounts to, or ``n`` where it is zero.
+    The sample size is the one that the variance amounts to, at most ``n``.
     """
-    size = p * (1.0 - p) / variance if variance > 1e-14 else n
+    size = min(p * (1.0 - p) / variance, n) if variance > 1e-14 else n
     t2 = float(quantiles(level, np.array([df]))[0]) ** 2
     centre = (p + t2 / (2.0 * size)) / (1.0 + t2 / size)
     half = np.sqrt(t2 * (p * (1.0 - p) / size + t2 / (4.0 * size**2))) / (1.0 + t2 / size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _TOP, _LINE, _NARROW, _WIDE = 3.3, 0.17, 7.5, 11.0
 #: Inches that names take at the left, and points of an inch.
 _NAMES, _POINTS = 2.2, 72.0
+#: Inches of a letter of the note.
+_LETTER = 0.066
 _NAME_WIDTH = 34
 #: From this many universes on, strokes are drawn in place of dots that would run together.
 _DENSE = 90
@@ -128,7 +131,8 @@ def specification_curve(
     for axes in (top, bottom):
         axes.set_xlim(-0.8, n - 0.2)
     style.legend(figure, [*_kind_keys(curve), *keys], title)
-    bottom.set_xlabel(_note(curve, top.get_ylim()), fontsize=8.5, color="0.25")
+    note = textwrap.fill(_note(curve, top.get_ylim()), int((width - _NAMES) / _LETTER))
+    bottom.set_xlabel(note, fontsize=8.5, color="0.25")
     return figure
 
 
