@@ -9,7 +9,18 @@
 from __future__ import annotations
 
 from trueup import datasets, simulate
-from trueup.api import absorb, glm, iv, logit, mean, ols, poisson, probit
+from trueup.api import (
+    absorb,
+    glm,
+    grid,
+    iv,
+    logit,
+    mean,
+    multiverse,
+    ols,
+    poisson,
+    probit,
+)
 from trueup.corrections.auto import Auto
 from trueup.corrections.dsl import DSL
 from trueup.corrections.human import Human
@@ -46,9 +57,11 @@ __all__ = [
     "disagreement",
     "error_profile",
     "glm",
+    "grid",
     "iv",
     "logit",
     "mean",
+    "multiverse",
     "ols",
     "poisson",
     "probit",

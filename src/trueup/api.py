@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
 
 from trueup.corrections.base import Correction
 from trueup.corrections.problem import build_problem
@@ -12,10 +17,26 @@ from trueup.errors import ArgumentError
 from trueup.families.base import Family
 from trueup.families.registry import family_for, glm_family
 from trueup.inference.vcov import Vcov, as_vcov
+from trueup.multiverse.grid import Corrections, Exclude, LLMs, build_grid
+from trueup.multiverse.multiverse import Multiverse, warn_focus
+from trueup.multiverse.runner import run_universes
+from trueup.multiverse.store import Store, study_fingerprint
 from trueup.results.fit import Fit
+from trueup.results.tidy import check_level
 from trueup.study.study import Study
 
-__all__ = ["absorb", "glm", "iv", "logit", "mean", "ols", "poisson", "probit"]
+__all__ = [
+    "absorb",
+    "glm",
+    "grid",
+    "iv",
+    "logit",
+    "mean",
+    "multiverse",
+    "ols",
+    "poisson",
+    "probit",
+]
 
 LLM = str | Sequence[str] | None
 Function = TypeVar("Function", bound=Callable[..., Fit])
@@ -391,3 +412,175 @@ def iv(
     """
     family = family_for("iv")
     return fit_family(formula, study, family, llm, correction, vcov, level, seed, "iv")
+
+
+def grid(
+    formulas: str | Sequence[str] | Mapping[str, str],
+    study: Study,
+    *,
+    family: str | Family | Sequence[str] = "ols",
+    llm: LLMs = "all",
+    corrections: Corrections = ("naive", "human", "auto"),
+    subsets: Mapping[str, Any] | None = None,
+    vcov: str | Vcov | Sequence[str | Vcov] = "HC3",
+    exclude: Exclude = None,
+    annotators: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """Return the universes that :func:`multiverse` would fit, before anything runs.
+
+    Parameters
+    ----------
+    formulas, study, family, llm, corrections, subsets, vcov, exclude, annotators
+        As for :func:`multiverse`.
+
+    Returns
+    -------
+    DataFrame
+        One row for each universe: its number and a column for each dimension.
+
+    Raises
+    ------
+    ArgumentError, FormulaError
+        If the grid is empty or a name is unknown.
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> data = tu.datasets.load("antibiotics")
+    >>> names = ["random", "under_treated"]
+    >>> study = tu.Study(data, human={"y": "coder"}, llm={"y": names})
+    >>> len(tu.grid("y ~ treated", study, corrections=["naive", "ptd"]))
+    4
+    """
+    return build_grid(
+        formulas,
+        study,
+        family=family,
+        llm=llm,
+        corrections=corrections,
+        subsets=subsets,
+        vcov=vcov,
+        exclude=exclude,
+        annotators=annotators,
+    ).table()
+
+
+def multiverse(
+    formulas: str | Sequence[str] | Mapping[str, str],
+    study: Study,
+    *,
+    focus: str,
+    family: str | Family | Sequence[str] = "ols",
+    llm: LLMs = "all",
+    corrections: Corrections = ("naive", "human", "auto"),
+    subsets: Mapping[str, Any] | None = None,
+    vcov: str | Vcov | Sequence[str | Vcov] = "HC3",
+    exclude: Exclude = None,
+    annotators: pd.DataFrame | None = None,
+    level: float = 0.95,
+    n_jobs: int | None = None,
+    store: str | Path | None = None,
+    progress: bool = True,
+    seed: int | None = 0,
+) -> Multiverse:
+    r"""Fit every combination of LLM, formula, family, correction, subset and covariance.
+
+    Each universe is the single fit that ``tu.ols`` and its relatives would give. All use rows of
+    one study, so their influence functions stack, :math:`V_{uv} = E_u^\top E_v`, and statements
+    about all of them at once need no refitting.
+
+    Parameters
+    ----------
+    formulas : str, sequence of str, or mapping of name to formula
+        May hold the operators ``sw``, ``sw0``, ``csw``, ``csw0`` and ``mvsw`` for sets of
+        controls: ``"y ~ x + csw0(a, b)"``.
+    study : Study
+    focus : str
+        The coefficient of interest, as it is named in ``fit.coef()``.
+    family : str or sequence of str
+        ``"ols"``, ``"logit"``, ``"probit"``, ``"poisson"``, ``"absorb"``, ``"iv"``, ``"mean"``.
+    llm : str or sequence
+        Annotators, each a level of its own: ``"all"``, names, patterns. A list within the list
+        is one level whose annotators are used jointly.
+    corrections : sequence of str or Correction, or mapping of name to correction
+        A fit to human labels alone uses no LLM and is made once.
+    subsets : mapping of name to rows, optional
+        A condition such as ``"source == 'tweets'"``, a mask, positions, or None for all rows.
+    vcov : str, Vcov, or sequence of them
+    exclude : str or callable, optional
+        Universes to leave out: a condition on the dimensions, such as
+        ``"correction == 'dsl' and subset == 'tweets'"``, or a function of their mapping.
+    annotators : DataFrame, optional
+        More metadata, one row for each annotator (index or column ``llm``); each column becomes
+        a dimension, beside the fields of the column pattern.
+    level : float
+        Level of intervals.
+    n_jobs : int, optional
+        Workers; None follows ``joblib.parallel_config``. Numbers do not depend on it.
+    store : path, optional
+        Folder that keeps results as they come; a second call computes only what is missing.
+    progress : bool
+        Whether to show progress on a terminal.
+    seed : int, optional
+        Random state of all that is drawn; None draws one and records it.
+
+    Returns
+    -------
+    Multiverse
+
+    Raises
+    ------
+    ArgumentError
+        If the grid is empty, or no formula has the focal term.
+    StoreError
+        If the store cannot be written or was made from other data.
+
+    Examples
+    --------
+    >>> import trueup as tu
+    >>> data = tu.datasets.load("antibiotics")
+    >>> names = ["random", "under_treated"]
+    >>> study = tu.Study(data, human={"y": "coder"}, llm={"y": names})
+    >>> mv = tu.multiverse("y ~ treated", study, family="logit", focus="treated")
+    >>> mv.tidy().shape[0]
+    5
+
+    References
+    ----------
+    Simonsohn, Simmons and Nelson (2020), Specification curve analysis. Montiel Olea and
+    Plagborg-Møller (2019), Simultaneous confidence bands.
+    """
+    check_level(level)
+    if not isinstance(study, Study):
+        raise ArgumentError(f"study must be a tu.Study, got {type(study).__name__}.")
+    chosen_seed = secrets.randbits(32) if seed is None else int(seed)
+    plan = build_grid(
+        formulas,
+        study,
+        family=family,
+        llm=llm,
+        corrections=corrections,
+        subsets=subsets,
+        vcov=vcov,
+        exclude=exclude,
+        annotators=annotators,
+    )
+    kept = None
+    if store is not None:
+        kept = Store.open(
+            Path(store), study_fingerprint(study, dict(plan.subsets), version("trueup"))
+        )
+    outcomes = run_universes(
+        plan.universes,
+        study,
+        plan.subsets,
+        chosen_seed,
+        n_jobs=n_jobs,
+        store=kept,
+        progress=progress,
+    )
+    result = Multiverse(
+        outcomes, study, plan.dimensions, plan.subsets, focus, float(level), chosen_seed
+    )
+    warn_focus(result)
+    return result

@@ -43,6 +43,14 @@ class CorrectionError(TrueupError, ValueError):
     """A correction does not apply to this study, family or sampling design."""
 
 
+class StoreError(TrueupError, OSError):
+    """A folder of kept results cannot be read or written, or belongs to other data."""
+
+
+class PlanError(TrueupError, ValueError):
+    """A plan file has something wrong."""
+
+
 class MissingExtraError(TrueupError, ImportError):
     """A feature needs an optional package that is not installed."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -95,8 +96,12 @@ class DSL:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        if self.folds < 2 or self.repeats < 1:
-            raise ArgumentError("DSL needs folds >= 2 and repeats >= 1.")
+        for name, least in (("folds", 2), ("repeats", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < least:
+                raise ArgumentError(
+                    f"{name}={value!r} cannot be used: give a whole number of {least} or more."
+                )
         if self.tuning is not None and self.tuning not in TUNINGS:
             raise ArgumentError(f"tuning={self.tuning!r} is unknown: use None or one of {TUNINGS}.")
         if self.normalise not in ("hajek", "ht") or self.variance not in ("design", "rows"):
@@ -109,6 +114,11 @@ class DSL:
                 'With a tuning, DSL uses normalise="hajek" and variance="design": leave them out.'
             )
         check_human_fit(self.human_fit)
+        if self.tuning is None and self.human_fit != "ml":
+            raise ArgumentError(
+                f"human_fit={self.human_fit!r} needs a tuning, since without one DSL does not fit "
+                'the coded rows alone: add tuning="diagonal", or leave human_fit out.'
+            )
         as_learner(self.learner)
 
     @property
@@ -170,7 +180,13 @@ def _checked(problem: Problem, variable: str, values: ArrayLike) -> Float:
             f"predictions= must be numbers, but {variable!r} enters the formula as classes: code "
             "it as 0/1, or give a learner instead."
         )
-    out = np.asarray(values, dtype=float)
+    try:
+        out = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise CorrectionError(
+            f"predictions= for {variable!r} are not numbers: give a prediction or a probability "
+            "for each row."
+        ) from None
     out = out[:, None] if out.ndim == 1 else out
     if out.ndim != 2 or len(out) != problem.design.n_rows:
         raise CorrectionError(

@@ -8,6 +8,7 @@ from trueup.corrections.advice import advise
 from trueup.corrections.base import Estimate, Problem
 from trueup.corrections.difference import human_sandwich
 from trueup.corrections.parts import HumanFit, human_part
+from trueup.corrections.ptd import check_human_fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class Human:
     """
 
     human_fit: HumanFit = "ml"
+
+    def __post_init__(self) -> None:
+        """Check the option."""
+        check_human_fit(self.human_fit)
 
     @property
     def name(self) -> str:

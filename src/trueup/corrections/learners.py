@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trueup.errors import ConvergenceError, CorrectionError
+from trueup.errors import ArgumentError, ConvergenceError, CorrectionError
 from trueup.study.design import Float
 
 MAX_STEPS = 100
@@ -35,6 +36,13 @@ class Calibration:
     """
 
     penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the penalty."""
+        if not isinstance(self.penalty, Real) or not 0.0 <= self.penalty < np.inf:
+            raise ArgumentError(
+                f"penalty={self.penalty!r} cannot be used: give a number of 0 or more."
+            )
 
     def predict(
         self, features: Float, labels: NDArray[Any], classes: tuple[Any, ...] | None, new: Float

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trueup.corrections.base import Estimate, Problem
-from trueup.errors import CorrectionError
+from trueup.errors import CorrectionError, FitError
 from trueup.estimation.blocks import cluster_scores, mean_hessian, score_meat
 from trueup.estimation.solve import fit
 from trueup.formula.rows import Rows
@@ -57,13 +57,22 @@ class Naive:
         annotator = problem.annotators[0]
         family, design = problem.family, problem.design
         every = problem.frame.llm(annotator)
+        if problem.frame.outcome_is_label and np.ptp(every.y) == 0.0:
+            raise FitError(
+                f"Annotator {annotator!r} gives every row the same outcome ({every.y[0]:g}), so "
+                "that there is nothing to fit without human labels: check its column, or name "
+                "another annotator in llm=."
+            )
         kept, note = _kept(problem, annotator)
         a = design.weights
         if kept is not None:
             every = every.take(kept)
             a = None if a is None else a[kept]
         rows = family.prepare(every, a)
-        theta = fit(family, rows, a, problem.frame.terms, where="all rows (LLM labels)")
+        where = f"all rows (labels of {annotator!r})"
+        theta = fit(
+            family, rows, a, problem.frame.terms, where=where, instead="use another annotator"
+        )
         m = len(rows)
         scale = 1.0 / m if a is None else 1.0 / float(a.sum())
         inverse = np.asarray(np.linalg.inv(mean_hessian(family, theta, rows, a)), float)

@@ -17,6 +17,9 @@ from trueup.inference.sandwich import leverage_factor
 from trueup.inference.variance import population_size
 from trueup.study.design import Float, SampleDesign
 
+#: What else to do where the fit to LLM labels does not exist.
+WITHOUT_LLM_FIT = 'use a correction without an LLM fit (correction="dsl"), or another annotator'
+
 HumanFit = Literal["ml", "one-step", "firth"]
 Reference = Literal["all", "uncoded"]
 Linearise = Literal["coded", "all"]
@@ -84,7 +87,7 @@ def _human_part(problem: Problem, method: HumanFit) -> HumanPart:
     rows = family.prepare(problem.frame.human(), w)
     check_rank(rows.X, terms, weights=w, where="the coded rows (human labels)")
     if method == "ml":
-        theta = fit(family, rows, w, terms)
+        theta = fit(family, rows, w, terms, where="the coded rows (human labels)")
     elif method == "firth":
         if family.name != "logit":
             raise CorrectionError('human_fit="firth" is for family logit only; use "one-step".')
@@ -107,14 +110,23 @@ def llm_part(
     key = ("llm", annotator, reference, linearise)
     if key not in problem.cache:
         every = problem.frame.llm(annotator)
-        problem.cache[key] = machine_part(problem, every, reference, linearise)
+        source = f"labels of {annotator!r}"
+        problem.cache[key] = machine_part(problem, every, reference, linearise, source)
     return cast(MachinePart, problem.cache[key])
 
 
 def llm_fit(problem: Problem, annotator: str) -> Float:
     """Return the coefficients of the fit to all rows under one annotator's labels."""
     rows = problem.family.prepare(problem.frame.llm(annotator), problem.design.weights)
-    return fit(problem.family, rows, problem.design.weights, problem.frame.terms)
+    where = f"all rows (labels of {annotator!r})"
+    return fit(
+        problem.family,
+        rows,
+        problem.design.weights,
+        problem.frame.terms,
+        where=where,
+        instead=WITHOUT_LLM_FIT,
+    )
 
 
 def complement(design: SampleDesign) -> Float:
@@ -139,7 +151,11 @@ def complement(design: SampleDesign) -> Float:
 
 
 def machine_part(
-    problem: Problem, every: Rows, reference: Reference, linearise: Linearise = "coded"
+    problem: Problem,
+    every: Rows,
+    reference: Reference,
+    linearise: Linearise = "coded",
+    source: str = "predicted labels",
 ) -> MachinePart:
     """Fit the coded rows and the reference rows under one set of LLM labels.
 
@@ -153,12 +169,15 @@ def machine_part(
     linearise : {"coded", "all"}
         Where the influence of the LLM fit is evaluated: at its coefficients on the coded rows,
         or at those on the reference rows.
+    source : str
+        How messages call the labels.
     """
     family, design, terms = problem.family, problem.design, problem.frame.terms
     w, a = design.coded_weights, design.weights
     coded = family.prepare(every.take(design.coded), w)
-    check_rank(coded.X, terms, weights=w, where="the coded rows (LLM labels)")
-    gamma = fit(family, coded, w, terms)
+    where = f"the coded rows ({source})"
+    check_rank(coded.X, terms, weights=w, where=where)
+    gamma = fit(family, coded, w, terms, where=where, instead=WITHOUT_LLM_FIT)
     phi, bread = influence(problem, gamma, coded)
     outside = np.ones(0)
     if reference == "all":
@@ -170,8 +189,8 @@ def machine_part(
         rows, weights = every.take(rest), a[rest]
     rows = family.prepare(rows, weights)
     start = None if family.linear else gamma
-    where = "all rows (LLM labels)" if reference == "all" else "the uncoded rows (LLM labels)"
-    gamma_reference = fit(family, rows, weights, terms, start, where=where)
+    where = f"{'all' if reference == 'all' else 'the uncoded'} rows ({source})"
+    gamma_reference = fit(family, rows, weights, terms, start, where=where, instead=WITHOUT_LLM_FIT)
     if linearise == "all":
         phi, bread = influence(problem, gamma_reference, coded)
     if reference == "uncoded":

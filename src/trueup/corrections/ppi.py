@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -84,7 +85,7 @@ class PPI:
                 raise ArgumentError(
                     f"tuning={self.tuning!r} is unknown: use a number in [0, 1] or one of {NAMED}."
                 )
-        elif not 0.0 <= self.tuning <= 1.0:
+        elif not isinstance(self.tuning, Real) or not 0.0 <= self.tuning <= 1.0:
             raise ArgumentError(
                 f"tuning={self.tuning!r} is outside [0, 1]: 0 uses human labels only, 1 is plain "
                 'PPI. Use tuning="scalar" to estimate it.'

@@ -16,7 +16,7 @@ from trueup.corrections.parts import influence, llm_fit
 from trueup.corrections.problem import build_problem
 from trueup.diagnostics.agreement import target_labels
 from trueup.diagnostics.answers import look_like_classes, one_variable
-from trueup.diagnostics.estimates import Measure, Shape, interval, weighted_mean
+from trueup.diagnostics.estimates import Measure, Shape, design_df, interval, weighted_mean
 from trueup.errors import ArgumentError, FormulaError
 from trueup.estimation.solve import fit
 from trueup.families.linear import OLS
@@ -204,8 +204,10 @@ def error_profile(
 
     Notes
     -----
-    Tests compare Hotelling's statistic with F, using the effective degrees of freedom of the
-    coded rows that carry the errors. Groups of fewer than 10 coded rows show their count.
+    Tests compare Hotelling's statistic with F, using the degrees of freedom of the coded sample
+    (rows, or clusters, less strata and coefficients); intervals of single slopes use the
+    effective degrees of freedom of the rows that carry the errors. Groups of fewer than 10 coded
+    rows show their count.
     Where an annotator gave no label, the study's filling stands in the regressions (it is
     what every correction uses), and the row is left out of the accuracy of groups.
 
@@ -221,7 +223,7 @@ def error_profile(
 
     References
     ----------
-    Carroll, Ruppert, Stefanski and Crainiceanu (2006), Measurement error in nonlinear models.
+    Hotelling (1931), The generalization of Student's ratio. Carroll, Ruppert, Stefanski and Crainiceanu (2006), Measurement error in nonlinear models.
     Egami, Hinck, Stewart and Wei (2023), Using imperfect surrogates for downstream inference.
     """
     check_level(level)
@@ -345,23 +347,23 @@ def _joint(profiles: Sequence[_Profile]) -> WaldTest:
     delta = np.concatenate([p.delta[keep] for p in profiles])
     h = np.hstack([p.h[:, keep] for p in profiles])
     V = sandwich(first.problem.design, h, h, vcov=first.problem.vcov, factor=first.factor).vcov
-    df = np.concatenate([p.result.df[keep] for p in profiles])
     words = f"{len(delta)} slopes of the error"
     statistic, q = quadratic_form(delta, V)
     if q == 0:
         reason = "the error is the same in every coded row, so that there is nothing to test."
         return WaldTest(np.nan, 0, np.nan, np.nan, words, reason)
-    live = np.diag(V) > 0
-    nu = float(np.median(df[live]))
+    if first.problem.vcov.reference == "normal":
+        return WaldTest(statistic / q, q, np.inf, float(special.chdtrc(q, statistic)), words)
+    # Effective degrees of freedom, as intervals use, would make this test far too cautious:
+    # Hotelling's bound for q slopes at once already allows for an estimated covariance.
+    nu = design_df(first.problem.design) - first.h.shape[1] + 1.0
     rest = nu - q + 1.0
     if rest < 1.0:
         reason = (
-            f"{q} slopes are too many for errors that are worth {nu:.0f} degrees of freedom: code "
-            "more rows, or shorten by=."
+            f"{q} slopes are too many for {nu:.0f} degrees of freedom: code more rows, or shorten "
+            "by=."
         )
         return WaldTest(np.nan, q, rest, np.nan, words, reason)
-    if np.isinf(nu):
-        return WaldTest(statistic / q, q, nu, float(special.chdtrc(q, statistic)), words)
     F = statistic * rest / (nu * q)
     return WaldTest(F, q, rest, float(special.fdtrc(q, rest, F)), words)
 

@@ -29,6 +29,9 @@ VANISHED, FADED = 1e-10, 1e-4
 MAX_REFINEMENTS = 8
 MAX_FIRTH_STEPS = 100
 
+#: What else to do where coefficients run away.
+OTHER_FITS = 'use a fit that exists: tu.PTD(human_fit="one-step"), or human_fit="firth" for a logit'
+
 Evaluate = Callable[[Float], tuple[Float, Float]]
 Watch = Callable[[Float, Float, float], None]
 
@@ -193,6 +196,7 @@ def fit(
     start: Float | None = None,
     *,
     where: str = "the rows of this fit",
+    instead: str = OTHER_FITS,
 ) -> Float:
     """Solve the weighted estimating equation of a family.
 
@@ -208,6 +212,8 @@ def fit(
         Starting values for Newton.
     where : str
         How messages call the rows.
+    instead : str
+        What else to do, in words, where the outcome is predicted perfectly.
 
     Returns
     -------
@@ -243,7 +249,7 @@ def fit(
 
     first = evaluate(start)
     _check_start(first, rows, weights, terms, where)
-    watch = _Watchman(family.name, start, first[1], terms, where)
+    watch = _Watchman(family.name, start, first[1], terms, where, instead)
     return _iterate(evaluate, start, first, 1e-10, 50, watch).theta
 
 
@@ -340,6 +346,7 @@ class _Watchman:
     """(p, p) Hessian at the start."""
     terms: Sequence[str]
     where: str
+    instead: str
 
     def __call__(self, theta: Float, hessian: Float, limit: float) -> None:
         """Raise where the information about some direction has vanished since the start."""
@@ -357,8 +364,7 @@ class _Watchman:
         raise SeparationError(
             f"In {self.where} the outcome is predicted perfectly ({self.family}): the "
             f"coefficient(s) of {names} run away to infinity. Drop or merge such columns or "
-            'levels, code more rows, or use a fit that exists: PTD(human_fit="one-step"), or '
-            '"firth" for a logit.'
+            f"levels, code more rows, or {self.instead}."
         )
 
 

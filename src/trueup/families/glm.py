@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trueup.errors import FitError
+from trueup.errors import FitError, SeparationError
 from trueup.formula.rows import Rows
 from trueup.study.design import Float, Int
 
@@ -56,6 +56,11 @@ def refuse(y: Float, bad: NDArray[np.bool_], variable: str, need: str) -> None:
     raise FitError(
         f"'{variable}' has {int(bad.sum())} value(s) that cannot be used ({shown}): {need}"
     )
+
+
+def _quiet() -> np.errstate:
+    """Return a context for sums over rows: infinite means tell Newton of too long a step."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 class LinearPredictor:
@@ -126,23 +131,34 @@ class LinearPredictor:
     def score_sum(self, theta: Float, rows: Rows, weights: Float | None) -> Float:
         """Return the (p,) weighted sum of scores."""
         residual, _ = self.pieces(rows.X @ theta, rows.y)
-        return np.asarray(rows.X.T @ weighted(residual, weights))
+        with _quiet():
+            return np.asarray(rows.X.T @ weighted(residual, weights))
 
     def hessian_sum(self, theta: Float, rows: Rows, weights: Float | None) -> Float:
         """Return the (p, p) weighted sum of minus the derivatives of the scores."""
         _, information = self.pieces(rows.X @ theta, rows.y)
-        return weighted_gram(rows.X, weighted(information, weights))
+        with _quiet():
+            return weighted_gram(rows.X, weighted(information, weights))
 
     def sums(self, theta: Float, rows: Rows, weights: Float | None) -> tuple[Float, Float]:
         """Return ``score_sum`` and ``hessian_sum`` from one pass over the rows."""
         residual, information = self.pieces(rows.X @ theta, rows.y)
-        score = rows.X.T @ weighted(residual, weights)
-        return score, weighted_gram(rows.X, weighted(information, weights))
+        with _quiet():
+            score = rows.X.T @ weighted(residual, weights)
+            return score, weighted_gram(rows.X, weighted(information, weights))
 
     def leverage(self, theta: Float, rows: Rows, weights: Float) -> Float:
         """Return (m,) hat values of the weighted fit, by the expected information."""
         information = self.expected(rows.X @ theta) * weights
-        inverse = np.linalg.inv(weighted_gram(rows.X, information))
+        try:
+            inverse = np.linalg.inv(weighted_gram(rows.X, information))
+        except np.linalg.LinAlgError:
+            raise SeparationError(
+                "The outcome of the coded rows is predicted perfectly at the solution, so that "
+                "they say nothing about its standard errors. Drop or merge columns or levels, "
+                'code more rows, or use a fit that exists: tu.PTD(human_fit="one-step"), or '
+                'human_fit="firth" for a logit.'
+            ) from None
         hat = np.einsum("ij,jk,ik->i", rows.X, inverse, rows.X, optimize=True) * information
         return np.asarray(np.clip(hat, 0.0, 1.0))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from trueup.errors import ArgumentError
 
@@ -30,6 +30,15 @@ class Vcov:
     hc: HC = "HC3"
     leave_one_out: bool = True
     reference: Reference = "effective"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        for name, choices in (("hc", HC), ("reference", Reference)):
+            if getattr(self, name) not in get_args(choices):
+                raise ArgumentError(
+                    f"{name}={getattr(self, name)!r} is unknown: use one of "
+                    f"{', '.join(map(repr, get_args(choices)))}."
+                )
 
 
 _NAMED: dict[str, Vcov] = {

@@ -24,7 +24,7 @@ _TOP, _LINE, _NARROW, _WIDE = 3.3, 0.17, 7.5, 11.0
 #: Inches that names take at the left, and points of an inch.
 _NAMES, _POINTS = 2.2, 72.0
 #: Inches of a letter of the note.
-_LETTER = 0.066
+_LETTER = 0.06
 _NAME_WIDTH = 34
 #: From this many universes on, strokes are drawn in place of dots that would run together.
 _DENSE = 90
@@ -126,7 +126,7 @@ def specification_curve(
     pitch = (width - _NAMES) * _POINTS / n
     keys = style.draw_references(top, given, vertical=False)
     _draw_estimates(top, curve, given, pitch)
-    top.set_ylabel(f"Coefficient of {style.plain(style.shorten(focus, 40))}")
+    top.set_ylabel(style.coefficient(focus))
     _draw_choices(bottom, curve, shown, pitch)
     for axes in (top, bottom):
         axes.set_xlim(-0.8, n - 0.2)

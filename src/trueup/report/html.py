@@ -174,7 +174,7 @@ def page(content: ReportContent) -> str:
     failed = content.failed
     lost = None
     if failed is not None and len(failed):
-        lost = _table("Reasons", ReportTable(failed, f"{len(failed):,} universes"))
+        lost = _table("Reasons", ReportTable(failed, f"{len(failed):,} in all."))
     return render(
         {
             "content": content,

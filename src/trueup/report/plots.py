@@ -416,5 +416,5 @@ def _dress_accuracy(
     if limits[0] < 0 < limits[1]:
         axes.axhline(0.0, color="0.35", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     axes.set_xlabel(style.plain(measure))
-    axes.set_ylabel(f"Coefficient of {style.plain(style.shorten(focus, 40))}")
+    axes.set_ylabel(style.coefficient(focus))
     style.bare(axes, "top", "right")

@@ -141,6 +141,18 @@ def short_names(names: Iterable[object], width: int) -> list[str]:
     return out
 
 
+def coefficient(focus: str) -> str:
+    """Return the name of an axis; a long term stands on a line of its own.
+
+    Examples
+    --------
+    >>> coefficient("treated")
+    'Coefficient of treated'
+    """
+    gap = " " if len(focus) <= 18 else "\n"
+    return f"Coefficient of{gap}{plain(shorten(focus, 34))}"
+
+
 def checked(table: pd.DataFrame, columns: Sequence[str], what: str) -> pd.DataFrame:
     """Return the rows with an estimate, after all columns were found; never an empty table."""
     missing = [c for c in dict.fromkeys(columns) if c not in table.columns]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from trueup.study.describe import describe
 from trueup.study.design import Float, Int, SampleDesign
 from trueup.study.labels import Annotator, LLMColumns, parse_annotators
 from trueup.study.sampling import Bool, Sampling, as_float, column_or_array, resolve
+from trueup.study.subsets import row_positions
 from trueup.study.tables import Table, nearest, stack
 from trueup.study.values import (
     Labels,
@@ -224,6 +225,38 @@ class Study:
         rows = self._contents.rows
         return np.arange(self.n_rows) if rows is None else rows
 
+    def subset(self, rows: str | NDArray[Any] | Sequence[Any]) -> Study:
+        """Return the study of a part of the rows.
+
+        The coded rows of the part are taken as drawn from the part, by the same kind of sampling:
+        n of its N rows at random, or within each stratum.
+
+        Parameters
+        ----------
+        rows : str, bool array of shape (N,), or int array
+            A condition on columns that are known for every row, such as
+            ``"source == 'tweets' and words > 5"``; a mask; or positions.
+
+        Returns
+        -------
+        Study
+
+        Raises
+        ------
+        StudyError
+            If no row, or no coded row, is left.
+        SamplingError
+            If a stratum keeps too few coded rows.
+
+        Examples
+        --------
+        >>> study = Study({"h": [1, 0, 1, None], "a": [1, 0, 1, 1], "x": [1, 2, 3, 4]},
+        ...               human={"y": "h"}, llm={"y": ["a"]})
+        >>> study.subset("x > 1").n_rows
+        3
+        """
+        return _subset(self, row_positions(self, rows))
+
     def annotator(self, name: str) -> Annotator:
         """Return one annotator with its columns and metadata.
 
@@ -403,6 +436,46 @@ class Study:
             labels = as_numbers(labels)
         rows = self._contents.rows
         return labels if rows is None else labels.take(rows)
+
+
+def _subset(study: Study, rows: Int) -> Study:
+    """Build the study of the rows at these positions of ``study``."""
+    contents = study.contents
+    design = next(iter(contents.designs.values()))
+    human = contents.human
+    for variable, d in contents.designs.items():
+        if not np.isin(d.coded, rows).any():
+            raise StudyError(
+                f"No coded row of {variable!r} lies in the subset: code rows there, or leave the "
+                "subset out."
+            )
+    sampling = contents.sampling
+    if contents.n_tuned and design.probability_all is not None and sampling.probability:
+        sampling = replace(sampling, probability=design.probability_all[rows])
+    llm = {v: {a.name: a.columns[v] for a in contents.annotators.values()} for v in human}
+    part = Study.__new__(Study)
+    part._contents = replace(
+        _build(
+            contents.table.take(study.positions[rows]),
+            human,
+            llm,
+            sampling,
+            None
+            if contents.cluster_name is None or design.cluster is None
+            else design.cluster[rows],
+            None if design.weights is None else design.weights[rows],
+            None,
+            contents.missing,
+            int((rows < design.n_rows - design.n_coded).sum()) if design.disjoint else None,
+        ),
+        annotators={
+            name: replace(a, metadata=contents.annotators[name].metadata)
+            for name, a in contents.annotators.items()
+        },
+        cluster_name=contents.cluster_name,
+        levels=contents.levels,
+    )
+    return part
 
 
 def _build(

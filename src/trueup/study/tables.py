@@ -109,6 +109,10 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({self.n_rows:,} rows, {len(self.columns)} columns)"
 
+    def take(self, rows: Int) -> Table:
+        """Return a table of the rows at these positions."""
+        return Table(_wrap(self._native)[rows.tolist()].to_native())
+
     def require(self, name: str, where: str = "") -> None:
         """Raise an error with the nearest names if there is no column ``name``.
 

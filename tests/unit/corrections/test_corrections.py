@@ -24,7 +24,7 @@ OUTCOME, COVARIATE = "v ~ x + t", "z ~ v + x + t"
         (lambda: tu.PTD(reference="half"), "reference='half'"),
         (lambda: tu.PTD(human_fit="ridge"), "human_fit='ridge'"),
         (lambda: tu.PTD(linearise="here"), "linearise='here'"),
-        (lambda: tu.DSL(folds=1), "folds >= 2"),
+        (lambda: tu.DSL(folds=1), "folds=1.*2 or more"),
         (lambda: tu.DSL(tuning="half"), "tuning='half'"),
         (lambda: tu.DSL(tuning="full", normalise="ht"), "leave them out"),
         (lambda: tu.DSL(normalise="none"), "normalise"),

@@ -101,6 +101,14 @@ def test_nothing_is_cut_off_at_the_edges(three_hundred, eight):
         assert box.y1 <= figure.get_figheight() + 0.02
 
 
+def test_long_term_does_not_reach_into_the_lower_panel(eight):
+    figure = specification_curve(eight, DIMENSIONS, focus="C(source)[T.movie]:" * 5)
+    figure.draw_without_rendering()
+    label, axes = figure.axes[0].yaxis.label.get_window_extent(), figure.axes[0].bbox
+    assert axes.y0 <= label.y0
+    assert label.y1 <= axes.y1
+
+
 def test_universes_without_an_estimate_are_counted(eight):
     eight.loc[0, "estimate"] = np.nan
     eight.loc[1, "status"] = "failed"

@@ -54,6 +54,7 @@
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = head.textContent;
+      head.dataset.name = head.textContent;
       button.title = "Sort by this column";
       button.addEventListener("click", () => sort(column));
       head.replaceChildren(button);

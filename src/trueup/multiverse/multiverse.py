@@ -1,0 +1,319 @@
+"""What a user holds after a multiverse has run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from trueup.corrections.auto import Auto
+from trueup.errors import ArgumentError, TrueupWarning
+from trueup.inference.simultaneous import max_t_quantile
+from trueup.multiverse.covariance import joint_covariance
+from trueup.multiverse.runner import Problems, take_subset
+from trueup.multiverse.universe import Located, Outcome
+from trueup.results.fit import Fit
+from trueup.results.tidy import check_level, coefficient_table
+from trueup.study.design import Float
+from trueup.study.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from trueup.multiverse.decompose import Decomposition, Illusion
+    from trueup.multiverse.joint import CurveTest, EqualityTest, Flips, Pooled
+
+Plot = Literal["curve", "arrows", "disagreement", "accuracy"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Multiverse:
+    """Every universe of a grid, fitted, with joint inference across them.
+
+    You get one from ``tu.multiverse``. Methods that take ``term`` mean the focal term where it
+    is left out.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    study: Study
+    dimensions: tuple[str, ...]
+    subsets: Mapping[str, Any]
+    focus: str
+    level: float = 0.95
+    seed: int | None = None
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        ok = sum(o.status == "ok" for o in self.outcomes)
+        return (
+            f"<multiverse of {len(self.outcomes)} universes ({len(self.outcomes) - ok} failed), "
+            f"focus {self.focus!r}; see .summary(), .tidy(), .plot()>"
+        )
+
+    def chosen(self, term: str | None = None) -> list[Outcome]:
+        """Return the fitted universes that have the term, in order."""
+        name = self.focus if term is None else term
+        found = [o for o in self.outcomes if name in o.terms]
+        if not found:
+            terms = sorted({t for o in self.outcomes for t in o.terms})
+            near = get_close_matches(name, terms, n=3)
+            hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+            raise ArgumentError(f"No fitted universe has a term {name!r}.{hint}")
+        return found
+
+    def tidy(
+        self, term: str | None = None, *, all_terms: bool = False, level: float | None = None
+    ) -> pd.DataFrame:
+        """Return one row for each universe and term.
+
+        Parameters
+        ----------
+        term : str, optional
+            Default: the focal term.
+        all_terms : bool
+            Whether to give every coefficient of every universe.
+        level : float, optional
+            Level of the intervals; default: that of the multiverse.
+
+        Returns
+        -------
+        DataFrame
+            ``universe``, the dimensions, ``term``, ``estimate``, ``std_error``, ``statistic``,
+            ``p_value``, ``conf_low``, ``conf_high``, ``df``; ``simultaneous_low`` and
+            ``simultaneous_high`` (they hold for all universes at once; only with one term);
+            ``status``, ``error``, ``warnings``, ``seconds``. Failed universes have no numbers.
+        """
+        chosen_level = check_level(self.level if level is None else level)
+        name = self.focus if term is None else term
+        rows = [r for o in self.outcomes for r in self._rows(o, name, all_terms, chosen_level)]
+        table = pd.DataFrame(rows)
+        if all_terms or not any(name in o.terms for o in self.outcomes):
+            return table
+        half = self._half_widths(name, chosen_level)
+        ok = table["estimate"].notna().to_numpy()
+        low, high = np.full(len(table), np.nan), np.full(len(table), np.nan)
+        b = table.loc[ok, "estimate"].to_numpy(dtype=float)
+        low[ok], high[ok] = b - half, b + half
+        place = table.columns.get_loc("conf_high")
+        assert isinstance(place, int)
+        table.insert(place + 1, "simultaneous_low", low)
+        table.insert(place + 2, "simultaneous_high", high)
+        return table
+
+    def _rows(
+        self, outcome: Outcome, name: str, all_terms: bool, level: float
+    ) -> list[dict[str, Any]]:
+        universe = outcome.universe
+        head = {"universe": universe.number, **universe.dimensions}
+        tail = {
+            "status": outcome.status,
+            "error": outcome.error,
+            "warnings": "; ".join(outcome.warnings),
+            "seconds": outcome.seconds,
+        }
+        if outcome.estimate is None:
+            return [{**head, "term": "" if all_terms else name, "estimate": np.nan, **tail}]
+        e = outcome.estimate
+        numbers = coefficient_table(e.theta, e.vcov, e.df, outcome.terms, level)
+        if not all_terms:
+            numbers = numbers[numbers["term"] == name]
+            if numbers.empty:
+                return [{**head, "term": name, "estimate": np.nan, **tail}]
+        return [
+            {**head, **{str(k): v for k, v in r.items()}, **tail}
+            for r in numbers.to_dict("records")
+        ]
+
+    def _half_widths(self, term: str, level: float) -> Float:
+        table = self.table(term)
+        V = self.covariance(term)
+        df = table["df"].to_numpy(dtype=float)
+        q = max_t_quantile(V, level, df, seed=self.seed or 0)
+        return np.asarray(q * np.sqrt(np.diag(V)))
+
+    def table(self, term: str | None = None) -> pd.DataFrame:
+        """Return the fitted universes that have the term, in the order of ``covariance``."""
+        found = self.chosen(term)
+        name = self.focus if term is None else term
+        return pd.DataFrame(
+            [r for o in found for r in self._rows(o, name, False, self.level)]
+        ).reset_index(drop=True)
+
+    def covariance(self, term: str | None = None) -> Float:
+        """Return the (U, U) covariance of the term's estimates across universes."""
+        name = self.focus if term is None else term
+        key = ("covariance", name)
+        if key not in self._kept:
+            located = self.located(name)
+            variables = self._variables(located)
+            full = self.study.design(variables)
+            self._kept[key] = joint_covariance(located, [name] * len(located), full)
+        out: Float = self._kept[key]
+        return out
+
+    def _variables(self, located: Sequence[Located]) -> list[str]:
+        return sorted({v for u in located for v in u.problem.frame.variables})
+
+    def vcov(self, term: str | None = None) -> pd.DataFrame:
+        """Return the covariance across universes, rows and columns by universe number."""
+        numbers = [o.universe.number for o in self.chosen(term)]
+        return pd.DataFrame(self.covariance(term), index=numbers, columns=numbers)
+
+    def located(self, term: str | None = None) -> list[Located]:
+        """Return the fitted universes that have the term, each with its problem."""
+        return [Located(o, self._problem(o)) for o in self.chosen(term)]
+
+    def _problem(self, outcome: Outcome) -> Any:
+        u = outcome.universe
+        key = ("problems", u.formula, u.family.name, u.subset)
+        if key not in self._kept:
+            part = self._part(u.subset)
+            group = [
+                o.universe
+                for o in self.outcomes
+                if (o.universe.formula, o.universe.family.name, o.universe.subset) == key[1:]
+            ]
+            self._kept[key] = Problems(part, group, self.seed)
+        return self._kept[key].of(u)
+
+    def _part(self, subset: str) -> Study:
+        key = ("subset", subset)
+        if key not in self._kept:
+            self._kept[key] = take_subset(self.study, self.subsets[subset])[0]
+        out: Study = self._kept[key]
+        return out
+
+    def fit(self, universe: int) -> Fit:
+        """Return the single fit of a universe, by its number.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such universe, or it failed (with the reason).
+        """
+        found = [o for o in self.outcomes if o.universe.number == universe]
+        if not found:
+            raise ArgumentError(
+                f"There is no universe {universe!r}: they are numbered 0 to "
+                f"{max(o.universe.number for o in self.outcomes)}."
+            )
+        outcome = found[0]
+        if outcome.estimate is None:
+            raise ArgumentError(f"Universe {universe} failed: {outcome.error}")
+        problem = self._problem(outcome)
+        estimate = outcome.estimate
+        u = outcome.universe
+        if isinstance(u.correction, Auto) and "chosen" not in estimate.extra:
+            chosen = u.correction.choose(problem)[0]
+            estimate = replace(estimate, extra={**estimate.extra, "chosen": chosen})
+        return Fit(
+            estimate=estimate,
+            problem=problem,
+            study=self._part(u.subset),
+            formula=u.formula,
+            correction=u.correction,
+            level=self.level,
+            call=f"multiverse.fit({universe})",
+        )
+
+    def failed(self) -> pd.DataFrame:
+        """Return the universes that failed, with the reason."""
+        rows = [
+            {"universe": o.universe.number, **o.universe.dimensions, "error": o.error}
+            for o in self.outcomes
+            if o.status == "failed"
+        ]
+        return pd.DataFrame(rows, columns=["universe", *self.dimensions, "error"])
+
+    def bands(self, term: str | None = None, level: float | None = None) -> pd.DataFrame:
+        """Return intervals that hold for all universes at once; see :mod:`~.joint`."""
+        from trueup.multiverse import joint
+
+        return joint.bands(self, term, level)
+
+    def agree_test(self, term: str | None = None, over: str = "llm") -> EqualityTest:
+        """Test that estimates that differ only in one dimension are equal."""
+        from trueup.multiverse import joint
+
+        return joint.agree_test(self, term, over)
+
+    def adjusted(self, term: str | None = None) -> pd.DataFrame:
+        """Return p-values adjusted for the number of universes (Romano-Wolf step-down)."""
+        from trueup.multiverse import joint
+
+        return joint.adjusted(self, term)
+
+    def curve_test(self, term: str | None = None) -> CurveTest:
+        """Test the specification curve as a whole against no effect anywhere."""
+        from trueup.multiverse import joint
+
+        return joint.curve_test(self, term)
+
+    def flips(self, term: str | None = None, reference: int | None = None) -> Flips:
+        """Return the shares of universes with another sign, or another significance."""
+        from trueup.multiverse import joint
+
+        return joint.flips(self, term, reference)
+
+    def pool(
+        self,
+        term: str | None = None,
+        weights: Any | None = None,
+        method: str = "minimum variance",
+    ) -> Pooled:
+        """Pool corrected universes that share one estimand."""
+        from trueup.multiverse import joint
+
+        return joint.pool(self, term, weights, method)
+
+    def decompose(self, term: str | None = None) -> Decomposition:
+        """Return how much of the spread across universes is due to each dimension."""
+        from trueup.multiverse import decompose
+
+        return decompose.decompose(self, term)
+
+    def illusion(self, term: str | None = None) -> Illusion:
+        """Return accuracy beside estimates, by annotator and by pair of annotators."""
+        from trueup.multiverse import decompose
+
+        return decompose.illusion(self, term)
+
+    def plot(self, kind: Plot = "curve", term: str | None = None) -> Figure:
+        """Draw the specification curve, arrows, disagreement, or accuracy against estimate."""
+        from trueup.multiverse import present
+
+        return present.plot(self, kind, term)
+
+    def summary(self, term: str | None = None) -> str:
+        """Return the headline as text."""
+        from trueup.multiverse import present
+
+        return present.summary(self, term)
+
+    def report(self, path: str | Path, *, plan: str = "") -> Path:
+        """Write one self-contained page that a referee can read."""
+        from trueup.multiverse import present
+
+        return present.report(self, Path(path), plan)
+
+
+def warn_focus(multiverse: Multiverse) -> None:
+    """Warn of formulas without the focal term; raise where every fitted universe lacks it."""
+    fitted = [o for o in multiverse.outcomes if o.status == "ok"]
+    if not fitted:
+        return
+    multiverse.chosen()
+    without = sorted({o.universe.formula for o in fitted if multiverse.focus not in o.terms})
+    if without:
+        warnings.warn(
+            f"The focal term {multiverse.focus!r} is absent from {len(without)} formula(s): "
+            f"{'; '.join(without[:3])}. Their universes are kept without it.",
+            TrueupWarning,
+            stacklevel=3,
+        )

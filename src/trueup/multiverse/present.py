@@ -1,0 +1,150 @@
+"""A multiverse in words, in figures, and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from trueup.diagnostics.disagreement import disagreement
+from trueup.errors import ArgumentError, TrueupError
+from trueup.multiverse.multiverse import Multiverse
+from trueup.report.content import range_sentences, report_content
+from trueup.report.html import ReportTable, write_report
+from trueup.report.style import Reference
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = ("curve", "arrows", "disagreement", "accuracy")
+
+
+def plot(mv: Multiverse, kind: str, term: str | None) -> Figure:
+    """Draw one of the figures of a multiverse."""
+    from trueup.report import plots
+    from trueup.report.curve import specification_curve
+
+    if kind not in KINDS:
+        raise ArgumentError(f"kind={kind!r} is unknown: use one of {', '.join(KINDS)}.")
+    name = mv.focus if term is None else term
+    if kind == "disagreement":
+        return plots.heatmap(pairwise(mv), title="Share of rows on which two annotators differ")
+    table = mv.tidy(name)
+    shown = human_reference(table)
+    if kind == "curve":
+        return specification_curve(table, mv.dimensions, focus=name, reference=shown)
+    if kind == "arrows":
+        by = [d for d in mv.dimensions if d != "correction" and table[d].nunique() > 1]
+        return plots.arrows(table, focus=name, reference=shown, by=tuple(by) or ("llm",))
+    table = table.assign(accuracy=table["llm"].map(accuracies(mv)))
+    return plots.accuracy_against_estimate(
+        table[table["accuracy"].notna()], focus=name, reference=shown
+    )
+
+
+def human_reference(table: pd.DataFrame) -> Reference | None:
+    """Return the human-only estimate, where there is just one."""
+    rows = table[(table["correction"] == "human") & table["estimate"].notna()]
+    if len(rows) != 1:
+        return None
+    row = rows.iloc[0]
+    return Reference("human-only", row["estimate"], row["conf_low"], row["conf_high"])
+
+
+def accuracies(mv: Multiverse) -> dict[str, float]:
+    """Return each annotator's weighted share of right labels on the coded rows.
+
+    Raises
+    ------
+    ArgumentError
+        If several variables are labelled: accuracy of which?
+    """
+    variables = mv.study.variables
+    if len(variables) != 1:
+        raise ArgumentError(
+            f"The study has {len(variables)} labelled variables; accuracy needs one."
+        )
+    design = mv.study.design(variables)
+    w = design.inverse_probability / design.inverse_probability.sum()
+    human = mv.study.human_labels(variables[0])[design.coded]
+    return {
+        a: float(w @ (mv.study.llm_labels(variables[0], a)[design.coded] == human))
+        for a in mv.study.annotators
+    }
+
+
+def pairwise(mv: Multiverse) -> pd.DataFrame:
+    """Return the (K, K) shares of rows on which two annotators differ."""
+    variable = mv.study.variables[0]
+    labels = {a: mv.study.llm_labels(variable, a) for a in mv.study.annotators}
+    return disagreement(pd.DataFrame(labels)).matrix
+
+
+def printed_tests(mv: Multiverse, name: str) -> dict[str, str]:
+    """Return the joint tests as text; a test that does not apply says why."""
+    tests: dict[str, Callable[[], object]] = {
+        "Do the annotators agree?": lambda: mv.agree_test(name),
+        "The curve as a whole": lambda: mv.curve_test(name),
+        "Flips of sign and significance": lambda: mv.flips(name),
+    }
+    out: dict[str, str] = {}
+    for title, run in tests.items():
+        try:
+            out[title] = str(run())
+        except TrueupError as error:
+            out[title] = f"Not available: {error}"
+    return out
+
+
+def summary(mv: Multiverse, term: str | None) -> str:
+    """Return the headline: ranges, tests, failures."""
+    name = mv.focus if term is None else term
+    table = mv.tidy(name)
+    lines = [f"{len(mv.outcomes)} universes, coefficient of {name!r}.", ""]
+    lines += range_sentences(table)
+    for title, text in printed_tests(mv, name).items():
+        lines += ["", title, text]
+    failed = mv.failed()
+    if len(failed):
+        lines += [
+            "",
+            f"{len(failed)} universes failed; see .failed(). First: {failed.iloc[0]['error']}",
+        ]
+    return "\n".join(lines)
+
+
+def report(mv: Multiverse, path: Path, plan: str) -> Path:
+    """Write the page."""
+    name = mv.focus
+    one = len(mv.study.variables) == 1
+    seconds = sum(o.seconds for o in mv.outcomes)
+    tables = {}
+    try:
+        tables["What each dimension does"] = ReportTable(
+            mv.decompose(name).table.reset_index(),
+            "Share of the spread across universes due to each choice, sampling noise taken out.",
+        )
+    except TrueupError as error:
+        tables["What each dimension does"] = ReportTable(
+            pd.DataFrame({"reason": [str(error)]}), "The spread was not decomposed."
+        )
+    content = report_content(
+        mv.tidy(name),
+        mv.dimensions,
+        focus=name,
+        study=str(mv.study),
+        formulas=sorted({o.universe.formula for o in mv.outcomes}),
+        reference=human_reference(mv.tidy(name)),
+        accuracy=accuracies(mv) if one else None,
+        disagreement=pairwise(mv) if one and len(mv.study.annotators) > 1 else None,
+        tests=printed_tests(mv, name),
+        tables=tables,
+        plan=plan,
+        seed=mv.seed,
+        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        seconds=seconds,
+    )
+    return write_report(path, content)
