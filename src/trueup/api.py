@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from trueup.inference.vcov import Vcov, as_vcov
 from trueup.multiverse.grid import Corrections, Exclude, LLMs, build_grid
 from trueup.multiverse.multiverse import Multiverse, warn_focus
 from trueup.multiverse.runner import run_universes
-from trueup.multiverse.store import Store, study_fingerprint
+from trueup.multiverse.store import Store
 from trueup.results.fit import Fit
 from trueup.results.tidy import check_level
 from trueup.study.study import Study
@@ -567,9 +566,7 @@ def multiverse(
     )
     kept = None
     if store is not None:
-        kept = Store.open(
-            Path(store), study_fingerprint(study, dict(plan.subsets), version("trueup"))
-        )
+        kept = Store.open(store, study, plan.subsets)
     outcomes = run_universes(
         plan.universes,
         study,

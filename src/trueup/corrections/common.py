@@ -17,7 +17,7 @@ import numpy as np
 from trueup.corrections.advice import advise
 from trueup.corrections.base import Estimate, Problem
 from trueup.corrections.parts import Reference, complement
-from trueup.errors import CorrectionError
+from trueup.errors import ConvergenceError, CorrectionError
 from trueup.estimation.blocks import cluster_scores, score_hessian, score_meat, total_weight
 from trueup.estimation.rank import check_rank
 from trueup.estimation.solve import newton_joint, rough_fit
@@ -25,6 +25,14 @@ from trueup.formula.rows import Rows
 from trueup.inference.sandwich import leverage_factor, sandwich
 from trueup.inference.variance import hajek_centred, population_size, units_are_clusters
 from trueup.study.design import Float, SampleDesign
+
+#: Condition of the bread above which coefficients have run away.
+MOST_CONDITION = 1e12
+NO_ROOT = (
+    "The corrected score equation has no finite solution in these coded rows. Code more rows, "
+    'shorten the formula, or combine estimates rather than scores: tu.PTD(), or form="difference" '
+    'of tu.PPI(), or tuning="diagonal" of tu.DSL().'
+)
 
 Normalise = Literal["hajek", "ht"]
 
@@ -87,7 +95,13 @@ def common_rows(
 
 
 def solve_common(problem: Problem, rows: CommonRows, tuning: float) -> tuple[Float, Float]:
-    """Solve the common-theta equation; return theta and the bread at theta."""
+    """Solve the common-theta equation; return theta and the bread at theta.
+
+    Raises
+    ------
+    ConvergenceError
+        If the equation has no finite root in this sample, as happens with few coded rows.
+    """
     family = problem.family
     flat = bool(np.ptp(rows.reference_weights) == 0)
     a = None if flat else rows.reference_weights
@@ -109,8 +123,15 @@ def solve_common(problem: Problem, rows: CommonRows, tuning: float) -> tuple[Flo
         start = np.zeros(rows.human.n_coef)
     else:
         start = rough_fit(family, rows.reference, a, problem.frame.terms)
-    theta = newton_joint(evaluate, start).theta
-    return theta, evaluate(theta)[1]
+    try:
+        theta = newton_joint(evaluate, start).theta
+    except ConvergenceError as error:
+        raise ConvergenceError(NO_ROOT) from error
+    bread = evaluate(theta)[1]
+    scale = np.sqrt(np.abs(np.diag(bread)))
+    if not (scale > 0).all() or np.linalg.cond(bread / np.outer(scale, scale)) > MOST_CONDITION:
+        raise ConvergenceError(NO_ROOT)
+    return theta, bread
 
 
 def common_estimate(

@@ -17,7 +17,7 @@ from trueup.corrections.advice import advise
 from trueup.corrections.base import Estimate, Problem
 from trueup.corrections.parts import HumanPart, MachinePart, human_factor
 from trueup.inference.sandwich import Sandwich, sandwich
-from trueup.inference.tuning import optimal_tuning, tuning_rank
+from trueup.inference.tuning import optimal_tuning, silence, tuning_rank
 from trueup.inference.variance import (
     hajek_centred,
     phase_two_rows,
@@ -82,6 +82,7 @@ def difference_estimate(
     phi = np.hstack([m.phi for m in machines])
     if centre:
         phi = hajek_centred(design, phi)
+    phi = silence(human.h, phi)
     rank: int | None = None
     if isinstance(tuning, str):
         rows_h, rows_phi = tuning_rows(design, human.h, phi, machines)

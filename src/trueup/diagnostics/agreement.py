@@ -109,6 +109,7 @@ def _block(part: pd.DataFrame, measures: Sequence[str]) -> list[str]:
     rows = [
         [a if v in ("human", "") else f"{a} - {v}", *(found.get(m, "-") for m in measures)]
         for (a, v), found in cells.items()
+        if any(found.get(m, "-") != "-" for m in measures)
     ]
     return text_table(["", *(m.replace("_", "\n", 1) for m in measures)], rows)
 

@@ -219,12 +219,13 @@ def error_profile(
     >>> study = tu.Study(data, human={"y": "reaction"}, llm={"y": ["under_treated"]})
     >>> profile = tu.error_profile(study, "y", by="~ treated")
     >>> profile.implied_bias["bias"].round(2).tolist()
-    [-0.16]
+    [-0.13]
 
     References
     ----------
-    Hotelling (1931), The generalization of Student's ratio. Carroll, Ruppert, Stefanski and Crainiceanu (2006), Measurement error in nonlinear models.
-    Egami, Hinck, Stewart and Wei (2023), Using imperfect surrogates for downstream inference.
+    Hotelling (1931), The generalization of Student's ratio. Carroll, Ruppert, Stefanski and
+    Crainiceanu (2006), Measurement error in nonlinear models. Egami, Hinck, Stewart and Wei
+    (2023), Using imperfect surrogates for downstream inference.
     """
     check_level(level)
     name, options = one_variable(study, variable), as_vcov(vcov)
@@ -393,13 +394,13 @@ def _groups(
     level: float,
 ) -> pd.DataFrame:
     human = study.human_labels(variable)[design.coded]
+    llm = {a: target_labels(study, variable, a, design) for a in annotators}
     rows: list[dict[str, Any]] = []
     for name, values in _categorical(study, right, design).items():
         codes, labels = pd.factorize(values, sort=True)
         for g, label in enumerate(labels):
             for annotator in annotators:
-                llm = target_labels(study, variable, annotator, design)
-                for m in _in_group(llm, human, codes == g, design):
+                for m in _in_group(llm[annotator], human, codes == g, design):
                     found = interval(design, m, level)
                     rows.append(
                         {

@@ -18,6 +18,13 @@ RELATIVE_TOLERANCE = 1e-9
 NEGLIGIBLE = 1e-10
 
 
+def silence(human: Float, machine: Float) -> Float:
+    """Return the (r, q) LLM part with zeros in the columns that are rounding error only."""
+    size = np.tile(np.sqrt((human**2).sum(axis=0)), machine.shape[1] // human.shape[1])
+    silent = np.sqrt((machine**2).sum(axis=0)) <= NEGLIGIBLE * size
+    return np.where(silent, 0.0, machine)
+
+
 def optimal_tuning(human: Float, machine: Float, kind: str) -> Float:
     r"""Return the Omega that minimises the variance of ``h - Omega phi``.
 
@@ -42,9 +49,7 @@ def optimal_tuning(human: Float, machine: Float, kind: str) -> Float:
     """
     p, q = human.shape[1], machine.shape[1]
     blocks = q // p
-    size = np.tile(np.sqrt((human**2).sum(axis=0)), blocks)
-    silent = np.sqrt((machine**2).sum(axis=0)) <= NEGLIGIBLE * size
-    machine = np.where(silent, 0.0, machine)
+    machine = silence(human, machine)
     eye = np.tile(np.eye(p), (1, blocks))
     if kind == "identity":
         return np.asarray(eye / blocks)

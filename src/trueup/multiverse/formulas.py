@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import combinations, product
+from itertools import combinations
 
 from trueup.errors import ArgumentError, FormulaError
+from trueup.formula.parse import parse
 
 OPERATORS = ("sw", "sw0", "csw", "csw0", "mvsw")
 _CALL = re.compile(r"(?<![\w.])(mvsw|csw0|csw|sw0|sw)\s*\(")
+_QUOTED = re.compile(r"""`[^`]*`|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
+#: Stands where an operator chose nothing; no formula can hold it.
+_NOTHING = "\0"
 
 
 def expand_formulas(formulas: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Return named formulas.
+    """Return named formulas, each known to be readable.
 
     Parameters
     ----------
@@ -30,7 +34,7 @@ def expand_formulas(formulas: str | Sequence[str] | Mapping[str, str]) -> dict[s
     Raises
     ------
     FormulaError
-        If an operator has unbalanced brackets or nothing inside.
+        If a formula cannot be read, or an operator has unbalanced brackets or nothing inside.
     ArgumentError
         If there is no formula, or a name or formula stands twice.
 
@@ -39,15 +43,10 @@ def expand_formulas(formulas: str | Sequence[str] | Mapping[str, str]) -> dict[s
     >>> list(expand_formulas("y ~ x + csw0(a, b)"))
     ['y ~ x', 'y ~ x + a', 'y ~ x + a + b']
     """
-    if isinstance(formulas, Mapping):
-        named = list(formulas.items())
-    else:
-        given = [formulas] if isinstance(formulas, str) else list(formulas)
-        named = [("", f) for f in given]
     out: dict[str, str] = {}
-    for name, formula in named:
+    for name, formula in _named(formulas):
         if not isinstance(formula, str) or not isinstance(name, str):
-            raise ArgumentError(f"formulas= must be text, got {formula!r}.")
+            raise ArgumentError(f"formulas= must be text, got {name or formula!r}.")
         variants = _expand(formula)
         for number, variant in enumerate(variants, 1):
             key = name or variant
@@ -55,20 +54,35 @@ def expand_formulas(formulas: str | Sequence[str] | Mapping[str, str]) -> dict[s
                 key = f"{name} {number}"
             if key in out:
                 raise ArgumentError(f"The formula {key!r} stands twice: name each formula once.")
+            parse(variant)
             out[key] = variant
     if not out:
         raise ArgumentError("formulas= is empty: give at least one formula.")
     return out
 
 
+def _named(formulas: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:
+    if isinstance(formulas, Mapping):
+        return list(formulas.items())
+    if isinstance(formulas, str):
+        return [("", formulas)]
+    if not isinstance(formulas, Sequence):
+        raise ArgumentError(
+            f"formulas= must be a formula, a list, or a mapping of names to formulas, got "
+            f"{type(formulas).__name__}."
+        )
+    return [("", f) for f in formulas]
+
+
 def _expand(formula: str) -> list[str]:
-    found = _CALL.search(formula)
+    plain = _blank_quotes(formula)
+    found = _CALL.search(plain)
     if found is None:
         return [_tidy(formula)]
     start = found.end()
-    stop = _closing(formula, start)
+    stop = _closing(plain, start, formula)
     pieces = _arguments(formula[start:stop])
-    if not pieces or not all(pieces):
+    if not all(pieces):
         raise FormulaError(
             f"{found.group(1)}(...) in {formula!r} has an empty argument: write "
             f"{found.group(1)}(a, b)."
@@ -82,24 +96,30 @@ def _choices(operator: str, pieces: list[str]) -> list[str]:
     if operator == "mvsw":
         sizes = range(len(pieces) + 1)
         sets = [c for size in sizes for c in combinations(pieces, size)]
-        return [" + ".join(c) or "0_nothing" for c in sets]
+        return [" + ".join(c) or _NOTHING for c in sets]
     steps = [" + ".join(pieces[: k + 1]) for k in range(len(pieces))]
     chosen = steps if operator.startswith("csw") else pieces
-    return ["0_nothing", *chosen] if operator.endswith("0") else chosen
+    return [_NOTHING, *chosen] if operator.endswith("0") else chosen
 
 
-def _closing(formula: str, start: int) -> int:
+def _blank_quotes(text: str) -> str:
+    """Return text of the same length in which nothing quoted can be taken for an operator."""
+    return _QUOTED.sub(lambda m: "_" * len(m.group()), text)
+
+
+def _closing(plain: str, start: int, formula: str) -> int:
     depth = 1
-    for position in range(start, len(formula)):
-        depth += {"(": 1, ")": -1}.get(formula[position], 0)
+    for position in range(start, len(plain)):
+        depth += {"(": 1, ")": -1}.get(plain[position], 0)
         if depth == 0:
             return position
     raise FormulaError(f"A bracket is not closed in {formula!r}.")
 
 
 def _arguments(text: str) -> list[str]:
+    plain = _blank_quotes(text)
     pieces, depth, last = [], 0, 0
-    for position, character in enumerate(text):
+    for position, character in enumerate(plain):
         depth += {"(": 1, ")": -1, "[": 1, "]": -1}.get(character, 0)
         if character == "," and depth == 0:
             pieces.append(text[last:position].strip())
@@ -108,14 +128,18 @@ def _arguments(text: str) -> list[str]:
 
 
 def _tidy(formula: str) -> str:
-    """Take out the places where an operator chose nothing."""
-    formula = re.sub(r"\s*\+\s*0_nothing", "", formula)
-    formula = re.sub(r"0_nothing\s*\+\s*", "", formula)
-    formula = re.sub(r"0_nothing", "1", formula)
-    return re.sub(r"\s+", " ", formula).strip()
-
-
-def cross(choices: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
-    """Return every combination of the choices, the last varying fastest."""
-    names = list(choices)
-    return [dict(zip(names, c, strict=True)) for c in product(*choices.values())]
+    """Take out the places where an operator chose nothing, and spare blanks."""
+    text = re.sub(rf"\s*\+\s*{_NOTHING}", "", formula)
+    text = re.sub(rf"{_NOTHING}\s*\+\s*", "", text)
+    text = re.sub(rf"\s*\|\s*{_NOTHING}\s*$", "", text)
+    text = re.sub(rf"~\s*{_NOTHING}(?=\s*(\||$))", "~ 1", text)
+    if _NOTHING in text:
+        shown = text.replace(_NOTHING, "(nothing)").strip()
+        raise FormulaError(
+            f"An operator that may choose nothing makes {shown!r}: join sw0(), csw0() and mvsw() "
+            "to the other terms with '+'."
+        )
+    pieces = _QUOTED.split(text)
+    quoted = [*_QUOTED.findall(text), ""]
+    spaced = [re.sub(r"\s+", " ", piece) for piece in pieces]
+    return "".join(a + b for a, b in zip(spaced, quoted, strict=True)).strip()

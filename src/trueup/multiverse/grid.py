@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
 from trueup.corrections.base import Correction
 from trueup.corrections.registry import as_correction
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, StudyError, TrueupWarning
 from trueup.families.base import Family
 from trueup.families.registry import family_for
 from trueup.inference.vcov import Vcov, as_vcov
 from trueup.multiverse.formulas import expand_formulas
 from trueup.multiverse.universe import Universe
 from trueup.study.study import Study
+from trueup.study.subsets import evaluate_condition, row_positions
+from trueup.study.tables import nearest
 
 #: What stands for the annotator of a fit to human labels alone, which uses none.
 NO_LLM = "(human)"
 Exclude = str | Callable[[dict[str, str]], bool] | None
-Corrections = str | Sequence[str | Correction] | Mapping[str, str | Correction]
-LLMs = str | Sequence[str | Sequence[str]]
+Corrections = str | Correction | Sequence[str | Correction] | Mapping[str, str | Correction]
+LLMs = str | Sequence[str | Sequence[str]] | None
+#: Columns of the tables that a multiverse gives, which no field of metadata may be called.
+RESERVED = (
+    *("universe", "llm", "formula", "family", "correction", "subset", "vcov", "term", "estimate"),
+    *("std_error", "statistic", "p_value", "conf_low", "conf_high", "df", "simultaneous_low"),
+    *("simultaneous_high", "status", "error", "warnings", "seconds"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,58 +62,101 @@ def build_grid(
     exclude: Exclude = None,
     annotators: pd.DataFrame | None = None,
 ) -> Grid:
-    """Build the grid; see :func:`trueup.multiverse`."""
+    """Build the grid; see :func:`trueup.multiverse`.
+
+    Raises
+    ------
+    ArgumentError, FormulaError
+        If a name is unknown or stands twice, a condition or formula cannot be read, or no
+        universe is left.
+    """
     named_formulas = expand_formulas(formulas)
     families = _families(family)
     sets = _annotator_sets(study, llm)
     methods = _corrections(corrections)
+    parts = _subsets(study, subsets)
+    options = _vcovs(vcov)
+    about = _metadata(study, annotators)
+    keys = tuple(dict.fromkeys(key for values in about.values() for key in values))
+    dimensions = ("llm", *keys, "formula", "family", "correction", "subset", "vcov")
+    # In the order of the study, so that the order of llm= changes no number.
+    first = next(a for a in study.annotators if any(a in names for names in sets.values()))
+    found: dict[tuple[str, ...], Universe] = {}
+    for (fname, formula), fam, part, (lname, names), (cname, method), (vname, how) in product(
+        named_formulas.items(), families, parts, sets.items(), methods.items(), options.items()
+    ):
+        if method.name == "naive" and len(names) > 1:
+            continue
+        alone = _without_llm(method)
+        levels = {"llm": NO_LLM if alone else lname}
+        for key in keys:
+            values = {about[n].get(key, "") for n in names}
+            levels[key] = NO_LLM if alone else "+".join(sorted(values))
+        levels |= {"formula": fname, "family": fam.name, "correction": cname}
+        levels |= {"subset": part, "vcov": vname}
+        used = (first,) if alone else names
+        universe = Universe(0, used, formula, fam, method, part, how, levels)
+        found.setdefault(tuple(levels.values()), universe)
+    universes = _keep(list(found.values()), exclude)
+    if not universes:
+        raise ArgumentError(
+            "No universe is left: check exclude=, corrections= and llm= (LLM-only fits take one "
+            "LLM at a time)."
+        )
+    _note_naive(methods, sets)
+    numbered = tuple(replace(u, number=i) for i, u in enumerate(universes))
+    return Grid(numbered, dimensions, parts)
+
+
+def _without_llm(correction: Correction) -> bool:
+    """Whether a correction uses human labels alone, so that the LLM does not matter."""
+    return correction.name == "human" and getattr(correction, "human_fit", "") != "one-step"
+
+
+def _note_naive(methods: Mapping[str, Correction], sets: Mapping[str, tuple[str, ...]]) -> None:
+    joint = [name for name, names in sets.items() if len(names) > 1]
+    if joint and any(m.name == "naive" for m in methods.values()):
+        warnings.warn(
+            f"LLM-only fits take one LLM at a time: there are none for {', '.join(joint[:3])}"
+            f"{', ...' if len(joint) > 3 else ''}.",
+            TrueupWarning,
+            stacklevel=4,
+        )
+
+
+def _subsets(study: Study, subsets: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return name -> rows, after checking that conditions and masks can be read."""
     parts = {"all": None} if subsets is None else dict(subsets)
     if not parts or not all(isinstance(name, str) and name for name in parts):
         raise ArgumentError('subsets= must map names to rows, e.g. {"all": None, "long": "x > 3"}.')
-    options = _vcovs(vcov)
-    extra = _metadata(study, annotators)
-    fields = tuple(dict.fromkeys(key for values in extra.values() for key in values))
-    dimensions = ("llm", *fields, "formula", "family", "correction", "subset", "vcov")
-    universes: list[Universe] = []
-    seen: set[str] = set()
-    for combination in product(
-        named_formulas.items(), families, parts, sets.items(), methods.items(), options.items()
-    ):
-        (fname, formula), fam, subset, (llm_name, names), (cname, method), (vname, how) = (
-            combination
-        )
-        if method.name == "naive" and len(names) > 1:
+    for name, rows in parts.items():
+        if rows is None:
             continue
-        alone = method.name == "human" and getattr(method, "human_fit", "") != "one-step"
-        levels = {"llm": NO_LLM if alone else llm_name}
-        for key in fields:
-            values = {extra[n].get(key, "") for n in names}
-            levels[key] = NO_LLM if alone else "+".join(sorted(values))
-        levels |= {"formula": fname, "family": fam.name, "correction": cname}
-        levels |= {"subset": subset, "vcov": vname}
-        key = repr(levels)
-        if key in seen or _excluded(levels, exclude):
-            continue
-        seen.add(key)
-        universes.append(Universe(len(universes), names, formula, fam, method, subset, how, levels))
-    if not universes:
-        raise ArgumentError("No universe is left: check exclude=, corrections= and llm=.")
-    return Grid(tuple(universes), dimensions, parts)
+        try:
+            row_positions(study, rows)
+        except StudyError:
+            continue  # without rows its universes fail, each with this reason
+        except ArgumentError as error:
+            raise ArgumentError(f"Subset {name!r}: {error}") from error
+    return parts
 
 
 def _families(family: str | Family | Sequence[str]) -> list[Family]:
-    if isinstance(family, str):
-        return [family_for(family)]
-    if isinstance(family, Sequence):
-        if not family:
-            raise ArgumentError("family= is empty: name at least one.")
-        return [family_for(f) if isinstance(f, str) else f for f in family]
-    return [family]
+    given = (
+        list(family) if isinstance(family, Sequence) and not isinstance(family, str) else [family]
+    )
+    if not given:
+        raise ArgumentError("family= is empty: name at least one.")
+    out = [family_for(f) if isinstance(f, str) else f for f in given]
+    names = [f.name for f in out]
+    if len(set(names)) < len(names):
+        raise ArgumentError(f"family= has a family twice: {', '.join(names)}. Name each once.")
+    return out
 
 
 def _annotator_sets(study: Study, llm: LLMs) -> dict[str, tuple[str, ...]]:
     """Return name -> annotators: one each, or several used jointly where a list is nested."""
-    entries = [llm] if isinstance(llm, str) else list(llm)
+    entries = ["all"] if llm is None else [llm] if isinstance(llm, str) else list(llm)
     out: dict[str, tuple[str, ...]] = {}
     for entry in entries:
         if isinstance(entry, str):
@@ -122,7 +173,11 @@ def _corrections(corrections: Corrections) -> dict[str, Correction]:
     if isinstance(corrections, Mapping):
         named = {str(k): as_correction(v) for k, v in corrections.items()}
     else:
-        given = [corrections] if isinstance(corrections, str) else list(corrections)
+        given: Sequence[str | Correction]
+        if isinstance(corrections, str) or hasattr(corrections, "estimate"):
+            given = [cast(str | Correction, corrections)]
+        else:
+            given = list(corrections)
         named = {}
         for c in given:
             name = c if isinstance(c, str) else _readable(as_correction(c))
@@ -138,14 +193,18 @@ def _corrections(corrections: Corrections) -> dict[str, Correction]:
 
 def _readable(correction: Correction) -> str:
     """Return the correction with the options that differ from their defaults."""
-    kind = type(correction)
-    default = kind()
-    changed = [
-        f"{f}={getattr(correction, f)!r}"
-        for f in getattr(kind, "__dataclass_fields__", {})
-        if repr(getattr(correction, f)) != repr(getattr(default, f))
-    ]
-    return f"{kind.__name__}({', '.join(changed)})"
+    changed = []
+    options: tuple[Field[Any], ...] = fields(correction) if is_dataclass(correction) else ()
+    for f in options:
+        value = getattr(correction, f.name)
+        if f.default is MISSING or repr(value) != repr(f.default):
+            changed.append(f"{f.name}={_short(value)}")
+    return f"{type(correction).__name__}({', '.join(changed)})"
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _vcovs(vcov: str | Vcov | Sequence[str | Vcov]) -> dict[str, Vcov]:
@@ -159,36 +218,45 @@ def _vcovs(vcov: str | Vcov | Sequence[str | Vcov]) -> dict[str, Vcov]:
 def _metadata(study: Study, annotators: pd.DataFrame | None) -> dict[str, dict[str, str]]:
     """Return what is known of each annotator: pattern fields and the user's own table."""
     out = {a: {k: str(v) for k, v in study.annotator(a).metadata.items()} for a in study.annotators}
-    if annotators is None:
-        return out
-    table = annotators.set_index("llm") if "llm" in annotators else annotators
-    unknown = [str(name) for name in table.index if name not in out]
-    if unknown:
+    if annotators is not None:
+        table = annotators.set_index("llm") if "llm" in annotators else annotators
+        names = [str(name) for name in table.index]
+        unknown = [name for name in names if name not in out]
+        if unknown:
+            raise ArgumentError(
+                f"annotators= describes {', '.join(unknown[:5])}, which the study does not have."
+                f"{nearest(unknown[0], list(out))}"
+            )
+        if len(set(names)) < len(names):
+            raise ArgumentError("annotators= describes an annotator twice: give each one row.")
+        for name, row in zip(names, table.to_dict("records"), strict=True):
+            out[name] |= {str(k): "" if pd.isna(v) else str(v) for k, v in row.items()}
+    taken = sorted({key for values in out.values() for key in values if key in RESERVED})
+    if taken:
         raise ArgumentError(
-            f"annotators= describes {', '.join(unknown[:5])}, which the study does not have."
+            f"Metadata of annotators cannot be called {', '.join(map(repr, taken))}, which are "
+            "columns of the results: rename the field of the column pattern, as in "
+            "'{model}__{prompt}', or the column of annotators=."
         )
-    for name, row in table.iterrows():
-        out[str(name)] |= {str(k): str(v) for k, v in row.items()}
     return out
 
 
-def _excluded(levels: dict[str, str], exclude: Exclude) -> bool:
+def _keep(universes: list[Universe], exclude: Exclude) -> list[Universe]:
+    """Return the universes that ``exclude=`` leaves."""
     if exclude is None:
-        return False
-    if isinstance(exclude, str):
-        row = pd.DataFrame([levels])
-        try:
-            return bool(row.eval(exclude, engine="python").iloc[0])
-        except (SyntaxError, NameError, TypeError, ValueError, KeyError, AttributeError) as error:
-            raise ArgumentError(
-                f"exclude={exclude!r} cannot be evaluated on the dimensions "
-                f"{', '.join(levels)}: {error}."
-            ) from error
-    return bool(exclude(dict(levels)))
+        return universes
+    if not isinstance(exclude, str):
+        return [u for u in universes if not exclude(dict(u.dimensions))]
+    table = pd.DataFrame([dict(u.dimensions) for u in universes])
+    try:
+        out = evaluate_condition(exclude, list(map(str, table)), lambda names: table[list(names)])
+    except ArgumentError as error:
+        raise ArgumentError(f"exclude= cannot be evaluated on the dimensions: {error}") from error
+    return [u for u, gone in zip(universes, out, strict=True) if not gone]
 
 
 def specification(universe: Universe, seed: int | None) -> str:
-    """Return the canonical text of a universe: equal texts mean equal numbers."""
+    """Return the text of what is computed: of equal data, equal texts mean equal numbers."""
     parts = {
         "llm": universe.llm,
         "formula": universe.formula,
@@ -199,12 +267,6 @@ def specification(universe: Universe, seed: int | None) -> str:
         "seed": seed,
     }
     return repr(parts)
-
-
-def specification_key(universe: Universe, seed: int | None, fingerprint: str) -> str:
-    """Return the key under which a store keeps a universe."""
-    text = f"{specification(universe, seed)}|{fingerprint}"
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def groups(universes: Sequence[Universe]) -> Iterator[list[Universe]]:

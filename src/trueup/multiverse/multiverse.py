@@ -134,8 +134,14 @@ class Multiverse:
         table = self.table(term)
         V = self.covariance(term)
         df = table["df"].to_numpy(dtype=float)
-        q = max_t_quantile(V, level, df, seed=self.seed or 0)
-        return np.asarray(q * np.sqrt(np.diag(V)))
+        # An LLM that never varies within a subset gives an estimate without variance.
+        se = np.sqrt(np.diag(V))
+        moves = se > 0
+        out = np.zeros(len(V))
+        if moves.any():
+            q = max_t_quantile(V[np.ix_(moves, moves)], level, df[moves], seed=self.seed or 0)
+            out[moves] = q * se[moves]
+        return out
 
     def table(self, term: str | None = None) -> pd.DataFrame:
         """Return the fitted universes that have the term, in the order of ``covariance``."""

@@ -99,6 +99,28 @@ def printed_tests(mv: Multiverse, name: str) -> dict[str, str]:
     return out
 
 
+def headline(mv: Multiverse, name: str) -> list[str]:
+    """Return what the tests found, a sentence each."""
+    said: list[str] = []
+    try:
+        for row in mv.agree_test(name).tests.to_dict("records"):
+            kind = "LLM-only" if row["correction"] == "naive" else row["correction"]
+            verdict = "differ" if row["p_value"] < 1 - mv.level else "are not shown to differ"
+            said.append(
+                f"Across annotators the {kind} estimates {verdict} "
+                f"({row['distribution']} = {row['statistic']:.3g}, p = {row['p_value']:.2g})."
+            )
+        for row in mv.flips(name).shares.to_dict("records"):
+            said.append(
+                f"{row['flipped']:.0%} of {row['universes']} {row['kind']} universes have the other "
+                f"sign than {mv.flips(name).reference}; {row['significant_opposite']:.0%} "
+                "significantly so."
+            )
+    except TrueupError as error:
+        said.append(f"Joint tests are not available: {error}")
+    return said
+
+
 def summary(mv: Multiverse, term: str | None) -> str:
     """Return the headline: ranges, tests, failures."""
     name = mv.focus if term is None else term
@@ -140,6 +162,7 @@ def report(mv: Multiverse, path: Path, plan: str) -> Path:
         reference=human_reference(mv.tidy(name)),
         accuracy=accuracies(mv) if one else None,
         disagreement=pairwise(mv) if one and len(mv.study.annotators) > 1 else None,
+        headline=headline(mv, name),
         tests=printed_tests(mv, name),
         tables=tables,
         plan=plan,

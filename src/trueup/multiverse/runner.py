@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from trueup.corrections.base import Problem
 from trueup.corrections.problem import build_problem
-from trueup.errors import TrueupError
+from trueup.errors import ArgumentError, TrueupError
+from trueup.multiverse.caught import caught_warnings
 from trueup.multiverse.grid import groups
 from trueup.multiverse.store import Store
 from trueup.multiverse.universe import Outcome, Universe
@@ -24,8 +23,18 @@ from trueup.study.subsets import row_positions
 
 #: Errors of arithmetic that make a universe fail without stopping the others.
 FAILURES = (TrueupError, np.linalg.LinAlgError, FloatingPointError, OverflowError)
-#: Pieces of work for each worker: enough to keep both busy, few enough to send the table rarely.
+#: Pieces of work for each worker: enough to keep all busy, few enough to send the table rarely.
 PIECES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What all universes of a run have in common."""
+
+    study: Study
+    subsets: Mapping[str, Any]
+    seed: int | None
+    store: Store | None = None
 
 
 def run_universes(
@@ -41,95 +50,144 @@ def run_universes(
     """Return what came of every universe, in the order given.
 
     Universes that the store holds already are read, not computed. The table is sent once for each
-    piece of work, not once for each universe.
+    piece of work, not once for each universe. Where a worker process dies, what it held is tried
+    again by itself, and only the universe that kills it fails.
     """
-    done: dict[int, Outcome] = {}
-    if store is not None:
-        for universe in universes:
-            kept = store.read(universe, seed)
-            if kept is not None:
-                done[universe.number] = kept
+    work = Work(study, subsets, seed, store)
+    done = _kept(universes, work)
     left = [u for u in universes if u.number not in done]
     with _Bar(len(universes), progress) as bar:
         bar.add(list(done.values()))
-        for part in _parts(left, study, subsets, seed, n_jobs, store):
+        for part in _parts(left, work, n_jobs):
             bar.add(part)
             done.update({o.universe.number: o for o in part})
     return tuple(done[u.number] for u in universes)
 
 
+def _kept(universes: Sequence[Universe], work: Work) -> dict[int, Outcome]:
+    """Return the outcomes that the store holds."""
+    if work.store is None:
+        return {}
+    out: dict[int, Outcome] = {}
+    for group in groups(universes):
+        rows = work.subsets[group[0].subset]
+        try:
+            positions = None if rows is None else row_positions(work.study, rows)
+        except TrueupError:
+            continue  # nothing of it was kept: its universes fail again, with this reason
+        for universe in group:
+            outcome = work.store.read(universe, work.seed, positions)
+            if outcome is not None:
+                out[universe.number] = outcome
+    return out
+
+
 def _parts(
-    universes: Sequence[Universe],
-    study: Study,
-    subsets: Mapping[str, Any],
-    seed: int | None,
-    n_jobs: int | None,
-    store: Store | None,
+    universes: Sequence[Universe], work: Work, n_jobs: int | None
 ) -> Iterator[list[Outcome]]:
     """Yield outcomes as they come: piece by piece, in whatever order they finish."""
     if not universes:
         return
     from joblib import Parallel, delayed, effective_n_jobs
 
-    workers = effective_n_jobs(n_jobs)
+    try:
+        workers = effective_n_jobs(n_jobs)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"n_jobs={n_jobs!r} cannot be used: give a number of workers, -1 for all cores, or "
+            "None for what joblib is configured to."
+        ) from error
     if workers == 1:
-        for universe_group in groups(universes):
-            for outcome in _run_group(universe_group, study, subsets, seed):
-                if store is not None:
-                    store.write(outcome, seed)
+        for group in groups(universes):
+            for outcome in _run_group(group, work):
                 yield [outcome]
         return
-    pieces = _pieces(universes, workers * PIECES)
+    left = _pieces(universes, workers * PIECES)
     parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    yield from parallel(delayed(_run_piece)(p, study, subsets, seed, store) for p in pieces)
+    try:
+        for part in parallel(delayed(_run_piece)(p, work) for p in left):
+            numbers = {o.universe.number for o in part}
+            left = [p for p in left if p[0].number not in numbers]
+            yield part
+    except _dead_worker() as error:
+        yield from _after_a_death(left, work, n_jobs, error)
+
+
+def _after_a_death(
+    pieces: Sequence[list[Universe]], work: Work, n_jobs: int | None, error: BaseException
+) -> Iterator[list[Outcome]]:
+    """Run pieces one at a time, and those that kill their worker universe by universe."""
+    from joblib import Parallel, delayed
+
+    for piece in pieces:
+        try:
+            (part,) = Parallel(n_jobs=n_jobs)([delayed(_run_piece)(piece, work)])
+            yield part
+        except _dead_worker() as again:
+            if len(piece) == 1:
+                yield [_died(piece[0], again)]
+            else:
+                yield from _after_a_death([[u] for u in piece], work, n_jobs, error)
+
+
+def _dead_worker() -> tuple[type[BaseException], ...]:
+    """Return the errors by which backends say that a worker process has died."""
+    from concurrent.futures import BrokenExecutor
+
+    distributed = sys.modules.get("distributed")
+    return (BrokenExecutor,) if distributed is None else (BrokenExecutor, distributed.KilledWorker)
+
+
+def _died(universe: Universe, error: BaseException) -> Outcome:
+    reason = (
+        f"{type(error).__name__}: the worker process died while it fitted this universe, often "
+        "for lack of memory: use fewer workers (n_jobs=) or fit it by itself."
+    )
+    return Outcome(universe, "failed", error=reason)
 
 
 def _pieces(universes: Sequence[Universe], count: int) -> list[list[Universe]]:
-    """Split the universes into about ``count`` pieces that keep shared work together."""
-    together = [part for group in groups(universes) for part in _by_annotator(group, count)]
-    together.sort(key=len, reverse=True)
-    out: list[list[Universe]] = [[] for _ in range(min(count, len(together)))]
-    for part in together:
+    """Split the universes into at most ``count`` pieces that keep shared work together."""
+    together = list(groups(universes))
+    # Annotators share one design matrix: part them only where there is not enough other work.
+    parts = max(1, count // len(together))
+    split = [part for group in together for part in _by_annotator(group, parts)]
+    split.sort(key=len, reverse=True)
+    out: list[list[Universe]] = [[] for _ in range(min(count, len(split)))]
+    for part in split:
         min(out, key=len).extend(part)
     return out
 
 
-def _by_annotator(group: list[Universe], count: int) -> list[list[Universe]]:
-    parts: dict[tuple[str, ...], list[Universe]] = {}
+def _by_annotator(group: list[Universe], parts: int) -> list[list[Universe]]:
+    by_llm: dict[tuple[str, ...], list[Universe]] = {}
     for universe in group:
-        parts.setdefault(universe.llm, []).append(universe)
-    return list(parts.values()) if len(parts) >= 2 and count > 1 else [group]
+        by_llm.setdefault(universe.llm, []).append(universe)
+    chunks: list[list[Universe]] = [[] for _ in range(min(parts, len(by_llm)))]
+    for i, some in enumerate(by_llm.values()):
+        chunks[i * len(chunks) // len(by_llm)].extend(some)
+    return chunks
 
 
-def _run_piece(
-    universes: list[Universe],
-    study: Study,
-    subsets: Mapping[str, Any],
-    seed: int | None,
-    store: Store | None,
-) -> list[Outcome]:
-    out = []
-    for group in groups(universes):
-        for outcome in _run_group(group, study, subsets, seed):
-            if store is not None:
-                store.write(outcome, seed)
-            out.append(outcome)
-    return out
+def _run_piece(universes: list[Universe], work: Work) -> list[Outcome]:
+    return [outcome for group in groups(universes) for outcome in _run_group(group, work)]
 
 
-def _run_group(
-    group: list[Universe], study: Study, subsets: Mapping[str, Any], seed: int | None
-) -> Iterator[Outcome]:
-    """Fit universes that share a formula, a family and a subset."""
+def _run_group(group: list[Universe], work: Work) -> Iterator[Outcome]:
+    """Fit universes that share a formula, a family and a subset, and keep what came out."""
     try:
-        part, positions = take_subset(study, subsets[group[0].subset])
+        with caught_warnings() as said:
+            part, positions = take_subset(work.study, work.subsets[group[0].subset])
     except TrueupError as error:
         for universe in group:
-            yield _failed(universe, error, 0.0)
+            yield _failed(universe, error, tuple(said), 0.0)
         return
-    problems = Problems(part, group, seed)
+    problems = Problems(part, group, work.seed)
     for universe in group:
-        yield _fit(universe, problems, positions)
+        outcome = _fit(universe, problems, positions, said)
+        if work.store is not None:
+            work.store.write(outcome, work.seed)
+        yield outcome
 
 
 def take_subset(study: Study, rows: Any) -> tuple[Study, Int | None]:
@@ -151,6 +209,7 @@ class Problems:
         self._shared: Problem | None = None
         self._tried = False
         self._single: dict[tuple[str, ...], Problem] = {}
+        self._said: dict[int, tuple[str, ...]] = {}
 
     def of(self, universe: Universe) -> Problem:
         """Return the problem of one universe."""
@@ -166,7 +225,7 @@ class Problems:
     def _common(self) -> Problem | None:
         """Return one problem for all annotators, None where each needs its own.
 
-        With labels on the right-hand side as classes, columns depend on the annotators; and
+        Where labels are classes on the right-hand side, columns depend on the annotators; and
         where one annotator cannot be used the others must not suffer.
         """
         if not self._tried:
@@ -175,25 +234,39 @@ class Problems:
                 problem = self._build(self._annotators)
             except TrueupError:
                 problem = None
-            if problem is not None and not problem.frame.class_labels:
-                self._shared = problem
+            if problem is not None:
+                frame = problem.frame
+                if not any(v in frame.class_labels for v in frame.covariate_labels):
+                    self._shared = problem
         return self._shared
 
     def _build(self, annotators: tuple[str, ...]) -> Problem:
         u = self._first
-        return build_problem(u.formula, self._study, u.family, annotators, u.vcov, self._seed)
+        with caught_warnings() as said:
+            problem = build_problem(
+                u.formula, self._study, u.family, annotators, u.vcov, self._seed
+            )
+        self._said[id(problem.cache)] = tuple(said)
+        return problem
+
+    def said(self, problem: Problem) -> tuple[str, ...]:
+        """Return the warnings given when the problem was built, for whichever universe first."""
+        return self._said[id(problem.cache)]
 
 
-def _fit(universe: Universe, problems: Problems, positions: Int | None) -> Outcome:
+def _fit(
+    universe: Universe, problems: Problems, positions: Int | None, subset_said: Sequence[str]
+) -> Outcome:
     start = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    before: tuple[str, ...] = tuple(subset_said)
+    with caught_warnings() as caught:
         try:
             problem = problems.of(universe)
+            before += problems.said(problem)
             estimate = universe.correction.estimate(problem)
         except FAILURES as error:
-            return _failed(universe, error, time.perf_counter() - start)
-    said = [str(w.message) for w in caught] + list(estimate.warnings)
+            return _failed(universe, error, (*before, *caught), time.perf_counter() - start)
+    said = (*before, *caught, *estimate.warnings)
     return Outcome(
         universe=universe,
         status="ok",
@@ -205,9 +278,10 @@ def _fit(universe: Universe, problems: Problems, positions: Int | None) -> Outco
     )
 
 
-def _failed(universe: Universe, error: Exception, seconds: float) -> Outcome:
+def _failed(universe: Universe, error: Exception, said: tuple[str, ...], seconds: float) -> Outcome:
     text = f"{type(error).__name__}: {error}"
-    return Outcome(universe, "failed", error=text, seconds=seconds)
+    said = tuple(dict.fromkeys(said))
+    return Outcome(universe, "failed", error=text, warnings=said, seconds=seconds)
 
 
 class _Bar:
@@ -216,7 +290,7 @@ class _Bar:
     def __init__(self, total: int, show: bool) -> None:
         self._bar: Any = None
         self._failed = 0
-        if show and sys.stderr.isatty():
+        if show and (sys.stderr.isatty() or "ipykernel" in sys.modules):
             from tqdm.auto import tqdm
 
             self._bar = tqdm(total=total, desc="universes", unit="fit")
@@ -235,8 +309,3 @@ class _Bar:
         self._failed += sum(o.status == "failed" for o in outcomes)
         self._bar.set_postfix(failed=self._failed)
         self._bar.update(len(outcomes))
-
-
-def default_store(folder: str | Path | None, fingerprint: str) -> Store | None:
-    """Return the store in a folder, None where none was asked for."""
-    return None if folder is None else Store.open(Path(folder), fingerprint)

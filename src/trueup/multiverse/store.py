@@ -8,10 +8,14 @@ two processes on one folder write the same files.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
+import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +25,14 @@ import pandas as pd
 from trueup.corrections.base import Estimate
 from trueup.errors import StoreError
 from trueup.inference.variance import Influence
-from trueup.multiverse.grid import specification, specification_key
+from trueup.multiverse.grid import specification
 from trueup.multiverse.universe import Outcome, Universe
+from trueup.study.design import Int
 from trueup.study.study import Study
 
 _ARRAYS = ("theta", "vcov", "df", "h", "d", "tuning", "vcov_human", "informative")
 _EXTRA = ("phi", "row_inverse", "repeat_theta", "repeat_se")
+_DESIGN = ("coded", "probability", "probability_all", "stratum", "unit", "cluster", "weights")
 MANIFEST = "store.json"
 
 
@@ -36,9 +42,12 @@ class Store:
 
     folder: Path
     fingerprint: str
+    """Of the study: its data, labels and sampling design."""
+    subsets: Mapping[str, str]
+    """Name of a subset -> fingerprint of what it means."""
 
     @classmethod
-    def open(cls, folder: Path, fingerprint: str) -> Store:
+    def open(cls, folder: str | Path, study: Study, subsets: Mapping[str, Any]) -> Store:
         """Open a folder, making it where it is new.
 
         Raises
@@ -46,13 +55,15 @@ class Store:
         StoreError
             If the folder cannot be written, or holds results of other data.
         """
+        folder = Path(folder)
+        fingerprint = study_fingerprint(study)
         manifest = folder / MANIFEST
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if not manifest.exists():
                 _place(manifest, json.dumps({"study": fingerprint}).encode())
             kept = json.loads(manifest.read_text())["study"]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"The store {folder} cannot be used: {error}. Choose a folder that can be written."
             ) from error
@@ -61,14 +72,36 @@ class Store:
                 f"The store {folder} holds results of other data: it was made from study {kept}, "
                 f"this is study {fingerprint}. Use another folder, or delete this one."
             )
-        return cls(folder, fingerprint)
+        return cls(folder, fingerprint, {n: rows_fingerprint(r) for n, r in subsets.items()})
 
-    def _key(self, universe: Universe, seed: int | None) -> str:
-        return specification_key(universe, seed, self.fingerprint)
+    def key(self, universe: Universe, seed: int | None) -> str:
+        """Return the name of a universe's files: changes with all that its numbers depend on."""
+        # Deferred: importing joblib is slow, and only what runs many universes needs it.
+        from joblib import hash as content_hash
 
-    def read(self, universe: Universe, seed: int | None) -> Outcome | None:
-        """Return a kept result, None where there is none or it failed."""
-        key = self._key(universe, seed)
+        parts = (
+            specification(universe, seed),
+            # Arrays and learners within options, which their printed form abbreviates.
+            content_hash((universe.family, universe.correction)),
+            self.subsets[universe.subset],
+            self.fingerprint,
+            version("trueup"),
+        )
+        return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:32]
+
+    def read(
+        self, universe: Universe, seed: int | None, positions: Int | None = None
+    ) -> Outcome | None:
+        """Return a kept result, None where there is none or it failed.
+
+        Parameters
+        ----------
+        universe : Universe
+        seed : int, optional
+        positions : int array, optional
+            Rows of its subset, which are not kept for each universe; None for all rows.
+        """
+        key = self.key(universe, seed)
         text = self.folder / f"{key}.json"
         if not text.exists():
             return None
@@ -76,11 +109,11 @@ class Store:
             record = json.loads(text.read_text())
             with np.load(self.folder / f"{key}.npz", allow_pickle=False) as arrays:
                 held = {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, EOFError):
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):
             return None  # half-written by a process that died: compute it again
         if record["spec"] != specification(universe, seed):
             return None
-        return _outcome(universe, record, held)
+        return _outcome(universe, record, held, positions)
 
     def write(self, outcome: Outcome, seed: int | None) -> None:
         """Keep a fitted universe; a failed one is not kept, so that it is tried again.
@@ -92,7 +125,7 @@ class Store:
         """
         if outcome.estimate is None:
             return
-        key = self._key(outcome.universe, seed)
+        key = self.key(outcome.universe, seed)
         record = {
             "spec": specification(outcome.universe, seed),
             "dimensions": dict(outcome.universe.dimensions),
@@ -103,9 +136,7 @@ class Store:
             "seconds": outcome.seconds,
         }
         try:
-            with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".tmp", delete=False) as file:
-                np.savez(file, **_arrays(outcome))
-            os.replace(file.name, self.folder / f"{key}.npz")
+            _place(self.folder / f"{key}.npz", _packed(_arrays(outcome)))
             _place(self.folder / f"{key}.json", json.dumps(record).encode())
         except OSError as error:
             raise StoreError(
@@ -114,11 +145,22 @@ class Store:
             ) from error
 
 
+def _packed(arrays: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
 def _place(path: Path, content: bytes) -> None:
-    """Write a file under another name and move it into place."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)
+    """Write a file under another name and move it into place, or leave nothing behind."""
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _arrays(outcome: Outcome) -> dict[str, Any]:
@@ -128,15 +170,15 @@ def _arrays(outcome: Outcome) -> dict[str, Any]:
     out |= {f"extra_{n}": estimate.extra[n] for n in _EXTRA if n in estimate.extra}
     if estimate.influence is not None:
         out |= {f"block_{n}": rows for n, rows in estimate.influence.blocks.items()}
-    if outcome.positions is not None:
-        out["positions"] = outcome.positions
     return out
 
 
-def _outcome(universe: Universe, record: dict[str, Any], held: dict[str, Any]) -> Outcome:
+def _outcome(
+    universe: Universe, record: dict[str, Any], held: dict[str, Any], positions: Int | None
+) -> Outcome:
     blocks = {n.removeprefix("block_"): a for n, a in held.items() if n.startswith("block_")}
     extra = {n.removeprefix("extra_"): a for n, a in held.items() if n.startswith("extra_")}
-    fields = {n: held.get(n) for n in _ARRAYS}
+    fields: dict[str, Any] = {n: held.get(n) for n in _ARRAYS}
     estimate = Estimate(
         **fields,
         notes=tuple(record["notes"]),
@@ -149,30 +191,39 @@ def _outcome(universe: Universe, record: dict[str, Any], held: dict[str, Any]) -
         status="ok",
         terms=tuple(record["terms"]),
         estimate=estimate,
-        positions=held.get("positions"),
+        positions=positions,
         warnings=tuple(record["warnings"]),
         seconds=record["seconds"],
     )
 
 
-def study_fingerprint(study: Study, subsets: dict[str, Any], version: str) -> str:
-    """Return a hash of all data a multiverse may read, its subsets, and the package version."""
-    digest = hashlib.sha256(version.encode())
+def study_fingerprint(study: Study) -> str:
+    """Return a hash of a study: all its data, who labelled what, and how rows were drawn."""
+    digest = hashlib.sha256()
     contents = study.contents
-    positions = study.positions
     for name in contents.table.columns:
-        column = contents.table.column(name)[positions]
-        digest.update(name.encode())
-        digest.update(pd.util.hash_array(np.asarray(column)).tobytes())
-    described = (contents.human, contents.sampling, contents.missing, contents.cluster_name)
+        column = contents.table.column(name)[study.positions]
+        # The order of categories decides which level is the reference.
+        digest.update(repr((name, str(column.dtype), contents.table.categories(name))).encode())
+        digest.update(pd.util.hash_array(column).tobytes())
+    sampling = contents.sampling
+    how = (sampling.strata_columns, sampling.unit, sampling.method)
+    described = (dict(contents.human), how, contents.missing, contents.cluster_name)
     digest.update(repr(described).encode())
     for annotator in contents.annotators.values():
         digest.update(repr((annotator.name, dict(annotator.columns))).encode())
-    for design in contents.designs.values():
-        for array in (design.coded, design.probability, design.cluster, design.weights):
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).tobytes())
-    for name, rows in subsets.items():
-        digest.update(name.encode())
-        digest.update(rows.encode() if isinstance(rows, str) else np.asarray(rows).tobytes())
-    return digest.hexdigest()[:16]
+    for variable, design in contents.designs.items():
+        digest.update(repr((variable, design.draw)).encode())
+        for name in _DESIGN:
+            array = getattr(design, name)
+            digest.update(name.encode())
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def rows_fingerprint(rows: Any) -> str:
+    """Return what a subset means: its condition, or a hash of its rows."""
+    if rows is None or isinstance(rows, str):
+        return repr(rows)
+    array = np.asarray(rows)
+    return hashlib.sha256(f"{array.dtype}".encode() + array.tobytes()).hexdigest()[:32]

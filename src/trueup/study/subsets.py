@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,7 +69,7 @@ def row_positions(study: _Rows, rows: str | NDArray[Any] | Sequence[Any]) -> Int
         If no row is left.
     """
     if isinstance(rows, str):
-        mask = _condition(study, rows)
+        mask = evaluate_condition(rows, study.columns, study.covariates)
     else:
         values = np.asarray(rows)
         if values.dtype == np.bool_:
@@ -95,7 +95,36 @@ def row_positions(study: _Rows, rows: str | NDArray[Any] | Sequence[Any]) -> Int
     return out.astype(np.int64)
 
 
-def _condition(study: _Rows, text: str) -> NDArray[np.bool_]:
+def evaluate_condition(
+    text: str, columns: Sequence[str], read: Callable[[Sequence[str]], pd.DataFrame]
+) -> NDArray[np.bool_]:
+    """Return for each row of a table whether a condition holds.
+
+    Parameters
+    ----------
+    text : str
+        Comparisons of columns and constants, joined by ``and``, ``or``, ``not``, such as
+        ``"source == 'tweets' and words > 5"``. Nothing else is evaluated, whoever wrote it.
+    columns : sequence of str
+        Columns that may be used.
+    read : callable
+        Returns the columns that the condition needs.
+
+    Returns
+    -------
+    (N,) bool array; False where a comparison meets a missing value
+
+    Raises
+    ------
+    ArgumentError
+        If the condition cannot be read, uses an unknown column, or is more than a condition.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"words": [3, 8], "source": ["a", "b"]})
+    >>> evaluate_condition("words > 5 and source in ['a', 'b']", list(table), table.__getitem__)
+    array([False,  True])
+    """
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError as error:
@@ -108,17 +137,17 @@ def _condition(study: _Rows, text: str) -> NDArray[np.bool_]:
             )
     names = sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)})
     for name in names:
-        if name not in study.columns:
+        if name not in columns:
             raise ArgumentError(
                 f"The condition {text!r} uses {name!r}, which is no column known for every row."
-                f"{nearest(name, study.columns)}"
+                f"{nearest(name, columns)}"
             )
     if not names:
         raise ArgumentError(f"The condition {text!r} uses no column.")
     try:
-        values = study.covariates(names).eval(text.strip(), engine="python")
+        values = read(names).eval(text.strip(), engine="python")
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"The condition {text!r} cannot be evaluated: {error}.") from error
     if not isinstance(values, pd.Series) or values.dtype.kind != "b":
         raise ArgumentError(f"The condition {text!r} is not true or false for each row.")
-    return values.to_numpy(dtype=bool)
+    return values.to_numpy(dtype=bool, na_value=False)
