@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trueup.errors import TrueupError
+
+if TYPE_CHECKING:
+    from trueup.multiverse.multiverse import Multiverse
+    from trueup.plan import Plan
 
 app = typer.Typer(
     help="Regression on LLM labels, trued up with a human-coded sample.",
@@ -42,18 +46,14 @@ def demo(
         sys.exit(1)
 
 
-def _run(plan_file: Path, out: Path, n_jobs: int | None) -> None:
-    """Run a plan into a folder, resuming what is there."""
+def _fit(plan: Plan, out: Path, n_jobs: int | None) -> Multiverse:
+    """Fit what a plan says, resuming what a folder of results holds."""
     from trueup.api import multiverse
-    from trueup.plan import plan_study, read_data, read_plan, write_results
+    from trueup.plan import plan_study, read_data
 
-    started = datetime.now(UTC)
-    plan = read_plan(plan_file)
-    study = plan_study(plan, read_data(plan.data))
-    typer.echo(str(study))
-    mv = multiverse(
+    return multiverse(
         plan.formulas,
-        study,
+        plan_study(plan, read_data(plan.data)),
         focus=plan.focus,
         family=plan.family,
         llm=plan.use,
@@ -66,12 +66,12 @@ def _run(plan_file: Path, out: Path, n_jobs: int | None) -> None:
         store=out / "store",
         seed=plan.seed,
     )
-    files = write_results(mv, plan, out, started)
-    typer.echo("")
-    typer.echo(mv.summary())
-    typer.echo("")
-    for file in files:
-        typer.echo(f"Written: {file}")
+
+
+def _refused(error: Exception) -> typer.Exit:
+    """Say what went wrong, and return the exit that says so to the shell."""
+    typer.echo(f"Error: {error}", err=True)
+    return typer.Exit(1)
 
 
 @app.command()
@@ -83,39 +83,33 @@ def run(
     jobs: Annotated[int, typer.Option(help="Worker processes.")] = 1,
 ) -> None:
     """Run the multiverse of a plan: estimates, manifest and report."""
+    from trueup.plan import read_plan, write_results
+
+    started = datetime.now(UTC)
     try:
-        _run(plan, out, jobs)
-    except TrueupError as error:
-        typer.echo(f"Error: {error}", err=True)
-        sys.exit(1)
+        said = read_plan(plan)
+        mv = _fit(said, out, jobs)
+        typer.echo(f"{mv.study}\n")
+        files = write_results(mv, said, out, started)
+    except (TrueupError, OSError) as error:
+        raise _refused(error) from error
+    typer.echo(f"{mv.summary()}\n")
+    for file in files:
+        typer.echo(f"Written: {file}")
 
 
 @app.command()
 def report(
     results: Annotated[Path, typer.Argument(help="Folder that `trueup run` made.")],
+    jobs: Annotated[int, typer.Option(help="Worker processes, for what is missing.")] = 1,
 ) -> None:
-    """Build the report of a results folder anew, from what it keeps."""
-    plan = results / "plan.toml"
-    if not plan.is_file():
-        typer.echo(f"Error: {results} has no plan.toml: run `trueup run` first.", err=True)
-        sys.exit(1)
+    """Build the report of a results folder anew, from what its store keeps."""
+    from trueup.plan import REPORT, results_plan
+
     try:
-        _report(results)
-    except TrueupError as error:
-        typer.echo(f"Error: {error}", err=True)
-        sys.exit(1)
-
-
-def _report(results: Path) -> None:
-    import json
-
-    from trueup.errors import PlanError
-
-    manifest = json.loads((results / "manifest.json").read_text(encoding="utf-8"))
-    original = Path(manifest["plan"]["path"])
-    if not original.is_file():
-        raise PlanError(
-            f"The plan {original} that these results came from has gone; put it back, or run "
-            f"`trueup run {results / 'plan.toml'}` beside its data."
-        )
-    _run(original, results, 1)
+        plan = results_plan(results)
+        mv = _fit(plan, results, jobs)
+        file = mv.report(results / REPORT, title=plan.title or None, plan=plan.text)
+    except (TrueupError, OSError) as error:
+        raise _refused(error) from error
+    typer.echo(f"Written: {file}")

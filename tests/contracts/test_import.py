@@ -3,7 +3,17 @@
 import subprocess
 import sys
 
-HEAVY = ["statsmodels", "linearmodels", "matplotlib", "sklearn", "polars", "pyarrow", "typer"]
+HEAVY = [
+    "statsmodels",
+    "linearmodels",
+    "matplotlib",
+    "scipy.optimize",
+    "scipy.stats",
+    "sklearn",
+    "polars",
+    "pyarrow",
+    "typer",
+]
 
 
 def modules_after(statement: str) -> set[str]:

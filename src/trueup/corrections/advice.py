@@ -49,6 +49,17 @@ def advise(
     return tuple(said)
 
 
+def fallback_advice(method: str) -> tuple[str, ...]:
+    """Return a sentence where the human fit is not the maximum likelihood one."""
+    if method == "ml":
+        return ()
+    return (
+        f'The coded rows were fitted with human_fit="{method}", which exists where the outcome is '
+        "separated. Residuals nearly vanish there, so the standard error and the interval are "
+        "too small: read the estimate as a direction, and code more rows.",
+    )
+
+
 def weight_advice(design: SampleDesign) -> tuple[str, ...]:
     """Return a sentence where very unequal design weights lower the effective sample size."""
     w = design.inverse_probability

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trueup.corrections.advice import advise
+from trueup.corrections.advice import advise, fallback_advice
 from trueup.corrections.base import Estimate, Problem
 from trueup.corrections.parts import HumanPart, MachinePart, human_factor
 from trueup.inference.sandwich import Sandwich, sandwich
@@ -121,7 +121,8 @@ def difference_estimate(
         vcov_human=human_sandwich(problem, human).vcov,
         informative=result.informative,
         notes=notes,
-        warnings=advise(problem, result.informative, omega, kind=kind, rank=rank),
+        warnings=fallback_advice(human.method)
+        + advise(problem, result.informative, omega, kind=kind, rank=rank),
         influence=result.influence,
     )
 

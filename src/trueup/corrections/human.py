@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trueup.corrections.advice import advise
+from trueup.corrections.advice import advise, fallback_advice
 from trueup.corrections.base import Estimate, Problem
 from trueup.corrections.difference import human_sandwich
 from trueup.corrections.parts import HumanFit, human_part
@@ -57,6 +57,6 @@ class Human:
             d=human.h,
             vcov_human=result.vcov,
             informative=result.informative,
-            warnings=advise(problem, result.informative),
+            warnings=fallback_advice(human.method) + advise(problem, result.informative),
             influence=result.influence,
         )

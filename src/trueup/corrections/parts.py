@@ -36,6 +36,7 @@ class HumanPart:
     """(n,) hat values of the weighted fit."""
     bread: Float
     """(p, p) bread A, mean of minus the derivative of the score."""
+    method: HumanFit = "ml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _human_part(problem: Problem, method: HumanFit) -> HumanPart:
     else:
         theta = one_step(family, rows, w, llm_fit(problem, problem.annotators[0]))
     h, bread = influence(problem, theta, rows)
-    return HumanPart(theta, h, family.leverage(theta, rows, w), bread)
+    return HumanPart(theta, h, family.leverage(theta, rows, w), bread, method)
 
 
 def human_factor(problem: Problem, human: HumanPart) -> Float:

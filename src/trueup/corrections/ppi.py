@@ -52,7 +52,8 @@ class PPI:
         ``"auto"``: the loss form where it is convex, which is for GLMs (not OLS) whose *outcome*
         is the labelled variable; the difference form otherwise.
     human_fit : {"ml", "one-step", "firth"}
-        How to fit the coded rows where a binary outcome is separated (difference form).
+        How to fit the coded rows where a binary outcome is separated; other than ``"ml"``, it
+        asks for the difference form.
 
     Raises
     ------
@@ -114,7 +115,8 @@ class PPI:
             If the loss form is asked for with several annotators, or a tuning it lacks.
         """
         reference = self._reference(problem)
-        loss = self.form == "loss" or (self.form == "auto" and loss_is_convex(problem))
+        convex = loss_is_convex(problem) and self.human_fit == "ml"
+        loss = self.form == "loss" or (self.form == "auto" and convex)
         if loss and (self.tuning == "coordinate" or len(problem.annotators) > 1):
             if self.form == "loss":
                 raise CorrectionError(

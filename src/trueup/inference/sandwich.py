@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trueup.inference.variance import (
+    SUBTRACTED,
     Influence,
     cluster_rows,
     concentration,
@@ -93,6 +94,12 @@ def sandwich(
         contributions = influence.blocks["cluster"] ** 2
         most = len(np.unique(design.cluster[design.coded])) - 2
     V = influence.covariance()
+    if (np.diag(V) <= 0).any() and SUBTRACTED.intersection(influence.blocks):
+        # Taking out what clusters hold already can overshoot where few clusters are coded, and
+        # coded whole: leave it in, which errs on the safe side.
+        kept = {k: b for k, b in influence.blocks.items() if k not in SUBTRACTED}
+        influence = Influence(kept)
+        V = influence.covariance()
     return Sandwich(
         vcov=V,
         df=reference_df(vcov, contributions, most, p),

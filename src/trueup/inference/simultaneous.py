@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from trueup.errors import ArgumentError, FitError
 from trueup.study.design import Float
@@ -187,7 +187,9 @@ def _normal_quantile(V: Float, level: float, seed: int | None, draws: int) -> fl
         return lowest
     if excess(highest) <= 0.0:
         return highest
-    return float(optimize.brentq(excess, lowest, highest, xtol=1e-10))
+    from scipy.optimize import brentq  # slow to import
+
+    return float(brentq(excess, lowest, highest, xtol=1e-10))
 
 
 def _directions(root: Float, draws: int, seed: int | None) -> Iterator[Float]:

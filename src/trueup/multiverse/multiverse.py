@@ -302,11 +302,25 @@ class Multiverse:
 
         return present.summary(self, term)
 
-    def report(self, path: str | Path, *, plan: str = "") -> Path:
-        """Write one self-contained page that a referee can read."""
+    def report(self, path: str | Path, *, title: str | None = None, plan: str = "") -> Path:
+        """Write one self-contained page that a referee can read.
+
+        Parameters
+        ----------
+        path : path
+            File to write; one that exists is replaced.
+        title : str, optional
+            Default: names the focal term.
+        plan : str
+            Text of the plan file that was run, shown on the page.
+
+        Returns
+        -------
+        Path
+        """
         from trueup.multiverse import present
 
-        return present.report(self, Path(path), plan)
+        return present.report(self, Path(path), title, plan)
 
 
 def warn_focus(multiverse: Multiverse) -> None:

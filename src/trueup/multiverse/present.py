@@ -112,7 +112,7 @@ def headline(mv: Multiverse, name: str) -> list[str]:
             )
         for row in mv.flips(name).shares.to_dict("records"):
             said.append(
-                f"{row['flipped']:.0%} of {row['universes']} {row['kind']} universes have the other "
+                f"{row['flipped']:.0%} of {row['universes']} {row['kind']} universes have another "
                 f"sign than {mv.flips(name).reference}; {row['significant_opposite']:.0%} "
                 "significantly so."
             )
@@ -138,7 +138,7 @@ def summary(mv: Multiverse, term: str | None) -> str:
     return "\n".join(lines)
 
 
-def report(mv: Multiverse, path: Path, plan: str) -> Path:
+def report(mv: Multiverse, path: Path, title: str | None, plan: str) -> Path:
     """Write the page."""
     name = mv.focus
     one = len(mv.study.variables) == 1
@@ -157,6 +157,7 @@ def report(mv: Multiverse, path: Path, plan: str) -> Path:
         mv.tidy(name),
         mv.dimensions,
         focus=name,
+        title=title,
         study=str(mv.study),
         formulas=sorted({o.universe.formula for o in mv.outcomes}),
         reference=human_reference(mv.tidy(name)),

@@ -153,6 +153,7 @@ def test_separation_in_the_coded_rows_raises_and_the_fallbacks_work():
         fit = tu.logit(OUTCOME, s, correction=tu.PTD(tuning="diagonal", human_fit=method))
         assert np.isfinite(fit.se()).all()
         assert np.isfinite(fit.coef()).all()
+        assert any("read the estimate as a direction" in w for w in fit.estimate.warnings)
 
 
 def test_firth_needs_logit():
