@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ import pandas as pd
 from trueup.corrections.base import Correction
 from trueup.corrections.problem import build_problem
 from trueup.corrections.registry import as_correction
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, SmallSampleWarning
 from trueup.families.base import Family
 from trueup.families.registry import family_for, glm_family
 from trueup.inference.vcov import Vcov, as_vcov
@@ -63,8 +64,11 @@ def fit_family(
     options, how = as_vcov(vcov), as_correction(correction)
     annotators = study.resolve(llm)
     problem = build_problem(formula, study, family, annotators, options, seed)
+    estimate = how.estimate(problem)
+    for text in estimate.warnings:
+        warnings.warn(text, SmallSampleWarning, stacklevel=3)
     return Fit(
-        estimate=how.estimate(problem),
+        estimate=estimate,
         problem=problem,
         study=study,
         formula=formula,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pandas as pd
 
 from trueup import datasets
 from trueup.api import logit
+from trueup.errors import SmallSampleWarning
 from trueup.study.sampling import Sampling
 from trueup.study.study import Study
 
@@ -80,7 +82,10 @@ def _row(study: Study, annotator: str, *kinds: str) -> dict[str, object]:
     row: dict[str, object] = {"annotator": annotator}
     llm = "all" if annotator == ALL else annotator
     for name in kinds or CORRECTIONS:
-        fit = logit(FORMULA, study, llm=llm, correction=CORRECTIONS[name], seed=1)
+        with warnings.catch_warnings():
+            # How many rows carry an interval is said by fit.summary(); here the table is the point.
+            warnings.simplefilter("ignore", SmallSampleWarning)
+            fit = logit(FORMULA, study, llm=llm, correction=CORRECTIONS[name], seed=1)
         line = fit.tidy().set_index("term").loc[FOCUS]
         row[name] = line["estimate"]
         row[f"{name}_low"], row[f"{name}_high"] = line["conf_low"], line["conf_high"]

@@ -270,9 +270,8 @@ def _allowed(node: ast.AST) -> bool:
         return not node.id.startswith("__")
     if isinstance(node, ast.BinOp):
         if isinstance(node.op, ast.Pow):
-            power = node.right
-            number = isinstance(power, ast.Constant) and isinstance(power.value, (int, float))
-            return number and abs(power.value) <= _POWER
+            power = node.right.value if isinstance(node.right, ast.Constant) else None
+            return isinstance(power, (int, float)) and abs(power) <= _POWER
         # Arithmetic on text or lists repeats them, in the worst case without end.
         return not any(_is_text_or_list(side) for side in (node.left, node.right))
     return isinstance(node, _NODES)

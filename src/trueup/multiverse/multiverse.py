@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from trueup.corrections.auto import Auto
-from trueup.errors import ArgumentError, TrueupWarning
+from trueup.errors import ArgumentError, StudyError, TrueupWarning
 from trueup.inference.simultaneous import max_t_quantile
 from trueup.multiverse.covariance import joint_covariance
 from trueup.multiverse.runner import Problems, take_subset
@@ -88,12 +88,26 @@ class Multiverse:
             ``p_value``, ``conf_low``, ``conf_high``, ``df``; ``simultaneous_low`` and
             ``simultaneous_high`` (they hold for all universes at once; only with one term);
             ``status``, ``error``, ``warnings``, ``seconds``. Failed universes have no numbers.
+
+        Raises
+        ------
+        ArgumentError
+            If no fitted universe has the term.
+
+        Warns
+        -----
+        TrueupWarning
+            If universes use variables that were coded on different rows, so that there are no
+            joint intervals.
         """
         chosen_level = check_level(self.level if level is None else level)
         name = self.focus if term is None else term
+        fitted = any(o.status == "ok" for o in self.outcomes)
+        if fitted and not all_terms:
+            self.chosen(name)
         rows = [r for o in self.outcomes for r in self._rows(o, name, all_terms, chosen_level)]
         table = pd.DataFrame(rows)
-        if all_terms or not any(name in o.terms for o in self.outcomes):
+        if all_terms or not fitted:
             return table
         half = self._half_widths(name, chosen_level)
         ok = table["estimate"].notna().to_numpy()
@@ -132,7 +146,11 @@ class Multiverse:
 
     def _half_widths(self, term: str, level: float) -> Float:
         table = self.table(term)
-        V = self.covariance(term)
+        try:
+            V = self.covariance(term)
+        except StudyError as error:
+            warnings.warn(f"No joint intervals: {error}", TrueupWarning, stacklevel=3)
+            return np.full(len(table), np.nan)
         df = table["df"].to_numpy(dtype=float)
         # An LLM that never varies within a subset gives an estimate without variance.
         se = np.sqrt(np.diag(V))

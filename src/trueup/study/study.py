@@ -449,9 +449,7 @@ def _subset(study: Study, rows: Int) -> Study:
                 f"No coded row of {variable!r} lies in the subset: code rows there, or leave the "
                 "subset out."
             )
-    sampling = contents.sampling
-    if contents.n_tuned and design.probability_all is not None and sampling.probability:
-        sampling = replace(sampling, probability=design.probability_all[rows])
+    sampling = _part_sampling(contents, design, rows)
     llm = {v: {a.name: a.columns[v] for a in contents.annotators.values()} for v in human}
     part = Study.__new__(Study)
     part._contents = replace(
@@ -476,6 +474,27 @@ def _subset(study: Study, rows: Int) -> Study:
         levels=contents.levels,
     )
     return part
+
+
+def _part_sampling(contents: Contents, design: SampleDesign, rows: Int) -> Sampling:
+    """Return how the coded rows among some rows were drawn.
+
+    Within strata the probability follows from the counts in the part, whatever column was given
+    beside them. A column of probabilities still holds for each row, unless coded rows that tuned
+    an annotator have left: then those of the design do.
+    """
+    sampling = contents.sampling
+    if sampling.probability is None:
+        return sampling
+    if sampling.strata_columns:
+        return replace(sampling, probability=None, method="poisson")
+    if isinstance(sampling.probability, str) and not contents.n_tuned:
+        return sampling
+    probability = design.probability_all
+    if probability is None:
+        probability = np.full(design.n_rows, np.nan)
+        probability[design.coded] = design.probability
+    return replace(sampling, probability=probability[rows])
 
 
 def _build(

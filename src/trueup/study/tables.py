@@ -111,7 +111,7 @@ class Table:
 
     def take(self, rows: Int) -> Table:
         """Return a table of the rows at these positions."""
-        return Table(_wrap(self._native)[rows.tolist()].to_native())
+        return Table(_wrap(self._native)[rows].to_native())
 
     def require(self, name: str, where: str = "") -> None:
         """Raise an error with the nearest names if there is no column ``name``.
