@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -12,17 +13,20 @@ import pandas as pd
 from trueup.diagnostics.disagreement import disagreement
 from trueup.errors import ArgumentError
 from trueup.multiverse.joint import Curve
-from trueup.study.design import Float
+from trueup.study.design import Float, Int
 from trueup.study.study import Study
 
 #: Orders in which dimensions are entered, at most; all of them up to five dimensions.
 MOST_ORDERS = 120
 
 
-class Decomposable(Curve):
+class Decomposable(Curve, Protocol):
     """A multiverse with its study."""
 
-    study: Study
+    @property
+    def study(self) -> Study:
+        """The study that was fitted."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,9 @@ def decompose(mv: Curve, term: str | None = None) -> Decomposition:
     dummies = {d: _dummies(table[d]) for d in dimensions}
     noise_total = float(np.trace(V) - V.sum() / len(b))
     main = _main_effects(b, V, one, dummies)
-    rows = [{"source": d, "share": s / total, "noise": n / total} for d, (s, n) in main.items()]
+    rows: list[dict[str, Any]] = [
+        {"source": d, "share": s / total, "noise": n / total} for d, (s, n) in main.items()
+    ]
     mains = _basis([one, *dummies.values()])
     pairs = _interactions(b, V, mains, table, dimensions)
     rows += [{"source": k, "share": s / total, "noise": n / total} for k, (s, n) in pairs.items()]
@@ -154,8 +160,6 @@ def _main_effects(
 
     orders = [rng.permutation(len(names)) for _ in range(MOST_ORDERS)] if len(names) > 5 else None
     if orders is None:
-        from itertools import permutations
-
         orders = [np.array(p) for p in permutations(range(len(names)))]
     gains = {d: np.zeros(2) for d in names}
     for order in orders:
@@ -270,9 +274,7 @@ def illusion(mv: Decomposable, term: str | None = None) -> Illusion:
     return Illusion(term or mv.focus, pd.DataFrame(rows), pairs)
 
 
-def _pairs(
-    table: pd.DataFrame, V: Float, naive: Sequence[int], labels: dict[str, Float]
-) -> pd.DataFrame:
+def _pairs(table: pd.DataFrame, V: Float, naive: Int, labels: dict[str, Float]) -> pd.DataFrame:
     if len(naive) < 2:
         return pd.DataFrame(columns=["first", "second", "disagreement", "difference", "std_error"])
     matrix = disagreement(pd.DataFrame(labels)).matrix

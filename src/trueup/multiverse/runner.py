@@ -307,5 +307,5 @@ class _Bar:
         if self._bar is None or not outcomes:
             return
         self._failed += sum(o.status == "failed" for o in outcomes)
-        self._bar.set_postfix(failed=self._failed)
+        self._bar.set_postfix(failed=self._failed, refresh=False)
         self._bar.update(len(outcomes))

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import trueup as tu
 from trueup.cli import app
 from trueup.errors import PlanError
-from trueup.plan import check_formula, read_plan
+from trueup.plan import check_formula, read_data, read_plan
 
 PLAN = """
 data = "articles.csv"
@@ -72,6 +73,22 @@ def test_a_plan_is_run_and_its_report_rebuilt(folder):
         (("log(words)", "np.log(words)"), "may not use"),
         (("log(words)", "I((lambda: 1)())"), "lambda"),
         (("log(words)", "I([a for a in words])"), "may not use"),
+        (("log(words)", "I(words ** 9 ** 9 ** 9)"), "may not use"),
+        (("log(words)", "I(words ** 99)"), "may not use"),
+        (("log(words)", "I('a' * 10 > words)"), "may not use"),
+        (("log(words)", "I([0] * 10 > words)"), "may not use"),
+        (("log(words)", "sw(words"), "not closed"),
+        (("log(words)", "C(place, contr.sum)"), "may not use"),
+        (('["v ~ t + log(words)"]', '["v ~ t", 3]'), "'formulas' must hold text"),
+        (('["v ~ t + log(words)"]', "{a = 3}"), "'formulas' must hold text"),
+        (('["v ~ t + log(words)"]', "[]"), "formulas= is empty"),
+        (('v = "v_human"', "v = 3"), "'human' must hold variable = column"),
+        (('v = "{model}__{prompt}"', "v = 3"), "'llm' must hold"),
+        (("land = \"place == 'land'\"", "land = 3"), "'subsets' must hold"),
+        (("[subsets]", "[sampling]\nstrata = 3\n[subsets]"), "'sampling' must hold"),
+        (('"auto"]', "3]"), "'corrections' must hold text"),
+        (("seed = 1", "seed = true"), "'seed' must be int, got bool"),
+        (("seed = 1", "use = [1]"), "'use' must hold annotators"),
     ],
 )
 def test_bad_plans(folder, change, match):
@@ -103,3 +120,86 @@ def test_missing_files(tmp_path):
 )
 def test_ordinary_formulas_pass(formula):
     check_formula(formula)
+
+
+def test_formulas_that_never_end_are_refused_before_they_are_read():
+    with pytest.raises(PlanError, match="may not use"):
+        check_formula("y ~ I(2 ** x)")
+    check_formula("y ~ (a + b)**2 + I(x ** 0.5)")
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_the_report_comes_from_the_store_and_needs_the_same_data(folder):
+    out = folder / "results"
+    assert invoke("run", folder / "plan.toml", "--out", out).exit_code == 0
+    kept = {f: f.stat().st_mtime_ns for f in (out / "store").iterdir()}
+    manifest = (out / "manifest.json").read_text()
+    # The results say what their plan was, whatever became of the file, and wherever they are.
+    (folder / "plan.toml").write_text("changed")
+    moved = folder.with_name(f"{folder.name}-moved")
+    folder.rename(moved)
+    done = invoke("report", moved / "results")
+    assert done.exit_code == 0, done.output
+    assert (moved / "results/manifest.json").read_text() == manifest
+    assert {f.name for f in (moved / "results/store").iterdir()} == {f.name for f in kept}
+    data = moved / "articles.csv"
+    data.write_text(data.read_text().replace("land", "town", 1))
+    again = invoke("report", moved / "results")
+    assert again.exit_code == 1
+    assert "have changed since" in again.output
+
+
+def test_tables_of_a_run(folder):
+    out = folder / "results"
+    title = PLAN.replace("seed = 1", 'seed = 1\ntitle = "Blame & <praise>"')
+    (folder / "plan.toml").write_text(title)
+    assert invoke("run", folder / "plan.toml", "--out", out, "--jobs", "1").exit_code == 0
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(out / "estimates.parquet").drop(columns=["error", "warnings"]),
+        pd.read_csv(out / "estimates.csv").drop(columns=["error", "warnings"]),
+    )
+    focus = pd.read_csv(out / "focus.csv")
+    assert set(focus["term"]) == {"t"}
+    assert focus["simultaneous_low"].notna().all()
+    assert "Blame &amp; &lt;praise&gt;" in (out / "report.html").read_text()
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["annotators"]["gpt__short"] == {"model": "gpt", "prompt": "short"}
+    assert manifest["versions"]["trueup"] == tu.__version__
+    assert manifest["data"]["path"] == "../articles.csv"
+
+
+def test_a_label_called_none_is_no_missing_value(tmp_path):
+    file = tmp_path / "d.csv"
+    file.write_text("h,f,x\nNone,n/a,1\n,NA,2\n")
+    table = read_data(file)
+    assert table["h"].tolist()[0] == "None"
+    assert table["f"].tolist()[0] == "n/a"
+    assert table.isna().sum().tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("name", ["d.csv", "d.csv.gz", "d.tsv", "d.parquet"])
+def test_kinds_of_data_files(tmp_path, name):
+    table = pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})
+    file = tmp_path / name
+    if name.endswith("parquet"):
+        table.to_parquet(file)
+    else:
+        table.to_csv(file, index=False, sep="\t" if "tsv" in name else ",")
+    pd.testing.assert_frame_equal(read_data(file), table)
+
+
+def test_data_that_cannot_be_read(tmp_path):
+    file = tmp_path / "d.csv"
+    file.write_text("")
+    with pytest.raises(PlanError, match="cannot be read"):
+        read_data(file)
+
+
+def test_results_that_cannot_be_written(folder):
+    (folder / "taken").write_text("a file")
+    done = invoke("run", folder / "plan.toml", "--out", folder / "taken")
+    assert done.exit_code == 1
+    assert "Error: The store" in done.output
