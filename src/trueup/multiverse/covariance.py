@@ -57,11 +57,9 @@ def joint_covariance(
         assert estimate is not None
         V[i, i] = estimate.vcov[column[i], column[i]]
     factors = [_factors(u, c, full) for u, c in zip(universes, column, strict=True)]
-    for i in range(U):
-        for j in range(i):
-            if naive[i] and naive[j] and "cluster" not in factors[i]:
-                continue
-            V[i, j] = V[j, i] = _product(factors[i], factors[j], both_naive=naive[i] and naive[j])
+    diagonal = np.diag(V).copy()
+    V += _products(factors, np.array(naive))
+    np.fill_diagonal(V, diagonal)
     alone = [k for k in range(U) if naive[k] and "cluster" not in factors[k]]
     if len(alone) > 1:
         gram = _naive_gram([universes[k] for k in alone], [column[k] for k in alone], full.n_rows)
@@ -131,23 +129,41 @@ def _first_of(codes: Int, values: Int) -> Int:
     return first
 
 
-def _product(a: dict[str, Keyed], b: dict[str, Keyed], *, both_naive: bool) -> float:
-    names = ["cluster"] if both_naive else [n for n in a if n in b]
-    if not both_naive and "cluster" in a and "cluster" in b:
-        # A naive universe knows its clusters' sums: they hold what its coded rows would say.
-        names = [n for n in names if n != "first"]
-    total = 0.0
-    for name in names:
-        sign = -1.0 if name in SUBTRACTED else 1.0
-        total += sign * _aligned(a[name], b[name])
-    return total
+def _products(factors: Sequence[dict[str, Keyed]], naive: NDArray[np.bool_]) -> Float:
+    """Return the (U, U) sums of products of factor rows that have the same key."""
+    clustered = np.array(["cluster" in f for f in factors])
+    both_naive = np.outer(naive, naive)
+    out = np.zeros((len(factors), len(factors)))
+    for name in dict.fromkeys(n for f in factors for n in f):
+        part = _block_products(factors, name)
+        if name != "cluster":
+            part[both_naive] = 0.0
+        if name == "first":
+            # A naive universe knows its clusters' sums: they hold what its coded rows would say.
+            part[np.outer(clustered, clustered)] = 0.0
+        out += -part if name in SUBTRACTED else part
+    return out
 
 
-def _aligned(a: Keyed, b: Keyed) -> float:
-    if len(a[0]) == len(b[0]) and np.array_equal(a[0], b[0]):
-        return float(a[1] @ b[1])
-    _, i, j = np.intersect1d(a[0], b[0], return_indices=True)
-    return float(a[1][i] @ b[1][j])
+def _block_products(factors: Sequence[dict[str, Keyed]], name: str) -> Float:
+    """Return the (U, U) products of the factor rows of one name, 0 where a universe has none."""
+    out = np.zeros((len(factors), len(factors)))
+    # Universes with the same keys meet in one matrix product.
+    alike: dict[bytes, list[int]] = {}
+    for u, f in enumerate(factors):
+        if name in f:
+            alike.setdefault(f[name][0].tobytes(), []).append(u)
+    groups = list(alike.values())
+    rows = [np.column_stack([factors[u][name][1] for u in group]) for group in groups]
+    keys = [factors[group[0]][name][0] for group in groups]
+    for a in range(len(groups)):
+        out[np.ix_(groups[a], groups[a])] = rows[a].T @ rows[a]
+        for b in range(a):
+            _, i, j = np.intersect1d(keys[a], keys[b], return_indices=True)
+            block = rows[a][i].T @ rows[b][j]
+            out[np.ix_(groups[a], groups[b])] = block
+            out[np.ix_(groups[b], groups[a])] = block.T
+    return out
 
 
 def _naive_gram(universes: Sequence[Located], columns: Sequence[int], n_rows: int) -> Float:

@@ -19,7 +19,7 @@ from trueup.multiverse.covariance import joint_covariance
 from trueup.multiverse.runner import Problems, take_subset
 from trueup.multiverse.universe import Located, Outcome
 from trueup.results.fit import Fit
-from trueup.results.tidy import check_level, coefficient_table
+from trueup.results.tidy import check_level, p_values, quantiles
 from trueup.study.design import Float
 from trueup.study.study import Study
 
@@ -102,47 +102,19 @@ class Multiverse:
         """
         chosen_level = check_level(self.level if level is None else level)
         name = self.focus if term is None else term
-        fitted = any(o.status == "ok" for o in self.outcomes)
-        if fitted and not all_terms:
+        if all_terms:
+            return _coefficients(self.outcomes, None, chosen_level)
+        if any(o.status == "ok" for o in self.outcomes):
             self.chosen(name)
-        rows = [r for o in self.outcomes for r in self._rows(o, name, all_terms, chosen_level)]
-        table = pd.DataFrame(rows)
-        if all_terms or not fitted:
-            return table
-        half = self._half_widths(name, chosen_level)
+        table = _coefficients(self.outcomes, name, chosen_level)
         ok = table["estimate"].notna().to_numpy()
-        low, high = np.full(len(table), np.nan), np.full(len(table), np.nan)
-        b = table.loc[ok, "estimate"].to_numpy(dtype=float)
-        low[ok], high[ok] = b - half, b + half
-        place = table.columns.get_loc("conf_high")
-        assert isinstance(place, int)
-        table.insert(place + 1, "simultaneous_low", low)
-        table.insert(place + 2, "simultaneous_high", high)
+        half = np.full(len(table), np.nan)
+        if ok.any():
+            half[ok] = self._half_widths(name, chosen_level)
+        place = list(table.columns).index("conf_high") + 1
+        table.insert(place, "simultaneous_low", table["estimate"] - half)
+        table.insert(place + 1, "simultaneous_high", table["estimate"] + half)
         return table
-
-    def _rows(
-        self, outcome: Outcome, name: str, all_terms: bool, level: float
-    ) -> list[dict[str, Any]]:
-        universe = outcome.universe
-        head = {"universe": universe.number, **universe.dimensions}
-        tail = {
-            "status": outcome.status,
-            "error": outcome.error,
-            "warnings": "; ".join(outcome.warnings),
-            "seconds": outcome.seconds,
-        }
-        if outcome.estimate is None:
-            return [{**head, "term": "" if all_terms else name, "estimate": np.nan, **tail}]
-        e = outcome.estimate
-        numbers = coefficient_table(e.theta, e.vcov, e.df, outcome.terms, level)
-        if not all_terms:
-            numbers = numbers[numbers["term"] == name]
-            if numbers.empty:
-                return [{**head, "term": name, "estimate": np.nan, **tail}]
-        return [
-            {**head, **{str(k): v for k, v in r.items()}, **tail}
-            for r in numbers.to_dict("records")
-        ]
 
     def _half_widths(self, term: str, level: float) -> Float:
         table = self.table(term)
@@ -163,11 +135,8 @@ class Multiverse:
 
     def table(self, term: str | None = None) -> pd.DataFrame:
         """Return the fitted universes that have the term, in the order of ``covariance``."""
-        found = self.chosen(term)
         name = self.focus if term is None else term
-        return pd.DataFrame(
-            [r for o in found for r in self._rows(o, name, False, self.level)]
-        ).reset_index(drop=True)
+        return _coefficients(self.chosen(term), name, self.level)
 
     def covariance(self, term: str | None = None) -> Float:
         """Return the (U, U) covariance of the term's estimates across universes."""
@@ -339,6 +308,39 @@ class Multiverse:
         from trueup.multiverse import present
 
         return present.report(self, Path(path), title, plan)
+
+
+def _coefficients(outcomes: Sequence[Outcome], term: str | None, level: float) -> pd.DataFrame:
+    """Return one row for each universe, or with ``term=None`` for each of its coefficients."""
+    at: list[tuple[Outcome, int]] = []
+    for o in outcomes:
+        if o.estimate is None or (term is not None and term not in o.terms):
+            at.append((o, -1))
+        else:
+            places = range(len(o.terms)) if term is None else [o.terms.index(term)]
+            at += [(o, k) for k in places]
+    # All universes at once: a table for each would take longer than their fits.
+    numbers = np.full((3, len(at)), np.nan)
+    for row, (o, k) in enumerate(at):
+        if k >= 0 and o.estimate is not None:
+            e = o.estimate
+            numbers[:, row] = e.theta[k], max(e.vcov[k, k], 0.0), e.df[k]
+    theta, se, df = numbers[0], np.sqrt(numbers[1]), numbers[2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = theta / se
+    half = quantiles(level, df) * se
+    columns: dict[str, Any] = {"universe": [o.universe.number for o, _ in at]}
+    for name in outcomes[0].universe.dimensions:
+        columns[name] = [o.universe.dimensions[name] for o, _ in at]
+    columns["term"] = [o.terms[k] if k >= 0 else term or "" for o, k in at]
+    columns |= {"estimate": theta, "std_error": se, "statistic": statistic}
+    columns["p_value"] = p_values(statistic, df)
+    columns |= {"conf_low": theta - half, "conf_high": theta + half, "df": df}
+    columns["status"] = [o.status for o, _ in at]
+    columns["error"] = [o.error for o, _ in at]
+    columns["warnings"] = ["; ".join(o.warnings) for o, _ in at]
+    columns["seconds"] = [o.seconds for o, _ in at]
+    return pd.DataFrame(columns)
 
 
 def warn_focus(multiverse: Multiverse) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from trueup.multiverse.caught import caught_warnings
 from trueup.multiverse.grid import groups
 from trueup.multiverse.store import Store
 from trueup.multiverse.universe import Outcome, Universe
+from trueup.results.tidy import standard_errors
 from trueup.study.design import Int
 from trueup.study.study import Study
 from trueup.study.subsets import row_positions
@@ -109,12 +111,12 @@ def _parts(
             numbers = {o.universe.number for o in part}
             left = [p for p in left if p[0].number not in numbers]
             yield part
-    except _dead_worker() as error:
-        yield from _after_a_death(left, work, n_jobs, error)
+    except BrokenExecutor:
+        yield from _after_a_death(left, work, n_jobs)
 
 
 def _after_a_death(
-    pieces: Sequence[list[Universe]], work: Work, n_jobs: int | None, error: BaseException
+    pieces: Sequence[list[Universe]], work: Work, n_jobs: int | None
 ) -> Iterator[list[Outcome]]:
     """Run pieces one at a time, and those that kill their worker universe by universe."""
     from joblib import Parallel, delayed
@@ -123,19 +125,11 @@ def _after_a_death(
         try:
             (part,) = Parallel(n_jobs=n_jobs)([delayed(_run_piece)(piece, work)])
             yield part
-        except _dead_worker() as again:
+        except BrokenExecutor as error:
             if len(piece) == 1:
-                yield [_died(piece[0], again)]
+                yield [_died(piece[0], error)]
             else:
-                yield from _after_a_death([[u] for u in piece], work, n_jobs, error)
-
-
-def _dead_worker() -> tuple[type[BaseException], ...]:
-    """Return the errors by which backends say that a worker process has died."""
-    from concurrent.futures import BrokenExecutor
-
-    distributed = sys.modules.get("distributed")
-    return (BrokenExecutor,) if distributed is None else (BrokenExecutor, distributed.KilledWorker)
+                yield from _after_a_death([[u] for u in piece], work, n_jobs)
 
 
 def _died(universe: Universe, error: BaseException) -> Outcome:
@@ -264,6 +258,7 @@ def _fit(
             problem = problems.of(universe)
             before += problems.said(problem)
             estimate = universe.correction.estimate(problem)
+            standard_errors(estimate.vcov, problem.frame.terms)
         except FAILURES as error:
             return _failed(universe, error, (*before, *caught), time.perf_counter() - start)
     said = (*before, *caught, *estimate.warnings)

@@ -97,30 +97,6 @@ def test_what_a_subset_warns_of_is_said_by_all_its_universes(data, n_jobs):
         assert said == (outcome.universe.subset == "up")
 
 
-def test_workers_of_a_dask_cluster_give_the_same_numbers(small):
-    distributed = pytest.importorskip("distributed")
-    from joblib import parallel_config
-
-    corrections = ["naive", "human", tu.DSL(repeats=2)]
-    serial = run(small, corrections)
-    victim = Killer("gpt__long", os.getpid())
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster),
-        parallel_config("dask"),
-    ):
-        spread = run(small, corrections)
-        died = run(small, [victim], llm=["gpt__short", "gpt__long"])
-    for a, b in zip(serial, spread, strict=True):
-        assert a.warnings == b.warnings
-        np.testing.assert_array_equal(a.estimate.theta, b.estimate.theta)
-        np.testing.assert_array_equal(a.estimate.vcov, b.estimate.vcov)
-    assert [o.status for o in died] == ["ok", "failed"]
-    assert "worker process died" in died[1].error
-
-
 def test_warnings_of_threads_stay_apart():
     def speak(name, out):
         with caught_warnings() as caught:
