@@ -34,6 +34,7 @@ from trueup.diagnostics.disagreement import disagreement
 from trueup.diagnostics.error_profile import error_profile
 from trueup.diagnostics.stability import stability
 from trueup.inference.vcov import Vcov
+from trueup.multiverse.alignment import alignment
 from trueup.study.sampling import Sampling
 from trueup.study.study import Study
 
@@ -53,6 +54,7 @@ __all__ = [
     "Vcov",
     "absorb",
     "agreement",
+    "alignment",
     "datasets",
     "disagreement",
     "error_profile",

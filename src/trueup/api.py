@@ -169,7 +169,7 @@ def mean(
     >>> data.loc[400:, "coder"] = float("nan")
     >>> study = tu.Study(data, human={"y": "coder"}, llm={"y": ["under_treated"]})
     >>> tu.mean("y", study).tidy().round(2)["estimate"].tolist()
-    [0.27]
+    [0.28]
 
     References
     ----------

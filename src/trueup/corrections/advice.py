@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from trueup.corrections.base import Problem
+from trueup.inference.variance import independent_pieces
 from trueup.study.design import Float, SampleDesign
 
 #: Below this many rows that carry a variance the interval rests on its t quantile.
@@ -23,13 +26,14 @@ def advise(
 ) -> tuple[str, ...]:
     """Return sentences about what makes the interval fragile."""
     said = []
-    terms = problem.frame.terms
-    low = int(np.argmin(informative))
-    if informative[low] < FEW_INFORMATIVE:
+    low = least_informed(problem.frame.terms, informative)
+    carried = int(informative[low])
+    if carried < FEW_INFORMATIVE:
+        _, what = independent_pieces(problem.design)
         said.append(
-            f"About {informative[low]:.0f} coded rows carry the standard error of "
-            f"'{terms[low]}' (below {FEW_INFORMATIVE}). The interval uses few degrees of "
-            "freedom to allow for that; code more rows to rely on it."
+            f"The standard error of '{problem.frame.terms[low]}' rests on about {carried} of the "
+            f"{what} (fewer than {FEW_INFORMATIVE}). The interval uses few degrees of freedom to "
+            "allow for that; code more to rely on it."
         )
     n = problem.design.n_coded
     if kind == "full" and omega is not None:
@@ -47,6 +51,12 @@ def advise(
             )
     said.extend(weight_advice(problem.design))
     return tuple(said)
+
+
+def least_informed(terms: Sequence[str], informative: Float) -> int:
+    """Return which coefficient the fewest rows carry, leaving out the intercept if it can."""
+    slopes = [k for k, term in enumerate(terms) if term != "Intercept"] or [0]
+    return min(slopes, key=lambda k: float(informative[k]))
 
 
 def fallback_advice(method: str) -> tuple[str, ...]:

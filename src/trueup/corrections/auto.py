@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from trueup.corrections.base import Correction, Estimate, Problem
 from trueup.corrections.dsl import DSL
 from trueup.corrections.ptd import PTD
+from trueup.inference.variance import independent_pieces
 
-#: Coded rows for each coefficient that a full tuning matrix needs.
-ROWS_PER_COEFFICIENT = 20
+#: Independent pieces (coded rows, clusters, drawn units) for each coefficient that a full tuning
+#: matrix needs, and pieces that a number for each coefficient needs.
+PIECES_PER_COEFFICIENT = 20
+PIECES_FOR_EACH_NUMBER = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
     """Choose the correction: predict-then-debias for one LLM, a calibrated label for several.
 
-    Full tuning where there are at least 20 coded rows for each coefficient, diagonal tuning
+    Full tuning where there are at least 20 independent pieces (coded rows, or clusters, or drawn
+    units) for each coefficient; diagonal tuning where there are at least 40 in all; one number
     otherwise. The choice depends on counts only, never on the estimates.
 
     Examples
@@ -33,15 +38,20 @@ class Auto:
 
     def choose(self, problem: Problem) -> tuple[Correction, str]:
         """Return the correction for this problem and a sentence that says why."""
-        n, p = problem.design.n_coded, len(problem.frame.terms)
-        full = n >= ROWS_PER_COEFFICIENT * p
-        tuning = "full" if full else "diagonal"
-        size = f"{n} coded rows for {p} coefficients"
-        why = f"{size} {'allow' if full else 'are too few for'} a full tuning matrix"
+        pieces, what = independent_pieces(problem.design)
+        p = len(problem.frame.terms)
+        tuning: Literal["full", "diagonal", "scalar"]
+        if pieces >= PIECES_PER_COEFFICIENT * p:
+            tuning, size = "full", "allow a full tuning matrix"
+        elif pieces >= PIECES_FOR_EACH_NUMBER:
+            tuning, size = "diagonal", "are too few for a full tuning matrix"
+        else:
+            tuning, size = "scalar", "are too few for more than one tuning number"
+        why = f"{pieces} {what} for {p} coefficient{'s' if p > 1 else ''} {size}"
         if len(problem.annotators) == 1:
-            chosen: Correction = PTD(tuning="full" if full else "diagonal")
+            chosen: Correction = PTD(tuning=tuning)
             return chosen, f"Correction chosen: PTD(tuning={tuning!r}), since one LLM; {why}."
-        chosen = DSL(tuning="full" if full else "diagonal")
+        chosen = DSL(tuning=tuning)
         return chosen, (
             f"Correction chosen: DSL(tuning={tuning!r}), one cross-fitted label from "
             f"{len(problem.annotators)} LLMs, since stacking them one by one would estimate too "

@@ -73,6 +73,11 @@ class SklearnLearner:
         from sklearn.base import clone
 
         model = clone(self.estimator)
+        if classes is None and getattr(model, "_estimator_type", "") == "classifier":
+            raise CorrectionError(
+                f"learner={self.estimator!r} is a classifier, but the label is a number: give a "
+                "regressor."
+            )
         if classes is None:
             return np.asarray(model.fit(features, labels.astype(float)).predict(new), dtype=float)
         codes = np.array([classes.index(v) for v in labels.tolist()])

@@ -100,19 +100,24 @@ class AbsorbedOLS(OLS):
         )
 
     def leverage(self, theta: Float, rows: Rows, weights: Float) -> Float:
-        """Return (m,) hat values: those of the demeaned columns plus those of the effects.
+        """Return (m,) values h with 1 - h = (1 - own) sqrt(1 - effects).
 
+        ``own`` are the hat values of the demeaned columns, ``effects`` those of the effects. With
+        HC3 the effects then count once, 1/(1 - effects) in the variance, which is exact for equal
+        variances, where 1/(1 - effects)^2 would be twice too wide for groups of two rows.
         The second part is exact for one effect; for several it is exact where the effects are
         crossed evenly and an approximation with the right sum elsewhere. A row that the
         effects fit perfectly (alone in its group) has a score of zero: it contributes nothing
         whatever its hat value, which is returned as 0.
         """
-        hat = OLS.leverage(self, theta, rows, weights)
+        own = np.clip(OLS.leverage(self, theta, rows, weights), 0.0, MOST_LEVERAGE)
         share = weights / weights.sum()
+        effects = share.copy()  # the effects share one constant
         for codes in rows.groups:
-            hat += weights / np.bincount(codes, weights)[codes] - share
-        hat += share  # the effects share one constant
-        return np.where(_alone(rows.groups), 0.0, np.clip(hat, 0.0, MOST_LEVERAGE))
+            effects += weights / np.bincount(codes, weights)[codes] - share
+        effects = np.clip(effects, 0.0, MOST_LEVERAGE)
+        hat = 1.0 - (1.0 - own) * np.sqrt(1.0 - effects)
+        return np.where(_alone(rows.groups), 0.0, hat)
 
 
 def _check_groups(rows: Rows) -> None:

@@ -153,6 +153,15 @@ def phase_one_rows(design: SampleDesign, h: Float) -> Float:
     return np.asarray(v * (np.sqrt(small / pi) / population_size(design))[:, None])
 
 
+def independent_pieces(design: SampleDesign) -> tuple[int, str]:
+    """Return how many independent pieces the coded sample has, and what they are called."""
+    if design.unit is not None:
+        return int(design.unit.max()) + 1, "drawn units"
+    if design.cluster is not None:
+        return len(np.unique(design.cluster[design.coded])), "clusters with coded rows"
+    return design.n_coded, "coded rows"
+
+
 def units_are_clusters(design: SampleDesign) -> bool:
     """Whether dependence between rows stays within what was drawn, so that V1 needs no more."""
     if design.cluster is None:

@@ -162,9 +162,9 @@ def _panel(axes: Axes, table: pd.DataFrame, criterion: Criterion) -> None:
         axes.hlines(np.arange(len(values)), low, high, color="0.55", lw=1.1, zorder=2)
     flags = _flags(table, criterion)
     _points(axes, _clipped(values, criterion), known, flags, len(table) > _FEW)
-    for y in np.flatnonzero(~known):
-        place = axes.get_yaxis_transform()
-        axes.text(0.5, y, "–", transform=place, ha="center", va="center", color="0.45")
+    place = axes.get_yaxis_transform()
+    for gap in np.flatnonzero(~known):
+        axes.text(0.5, float(gap), "–", transform=place, ha="center", va="center", color="0.45")
     _dress(axes, criterion, bool(known.any()))
 
 
@@ -182,7 +182,7 @@ def _points(axes: Axes, values: Float, known: Float, flags: Float, small: bool) 
     y = np.arange(len(values))
     for flag, (marker, colour) in enumerate((_PLAIN, _FLAGGED)):
         at = known.astype(bool) & (flags == flag)
-        axes.plot(
+        (points,) = axes.plot(
             values[at],
             y[at],
             ls="none",
@@ -192,6 +192,8 @@ def _points(axes: Axes, values: Float, known: Float, flags: Float, small: bool) 
             zorder=3,
             clip_on=False,
         )
+        # A line without points has its place at the corner of the figure.
+        points.set_in_layout(False)
 
 
 def _line(axes: Axes, criterion: Criterion) -> None:
@@ -210,7 +212,8 @@ _ARROW = {"more": "better →", "less": "← better", "near": "better near the l
 def _dress(axes: Axes, criterion: Criterion, known: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_title(style.plain_lines(criterion.title), fontsize=8.5, loc="center")
+    lines = criterion.title.split("\n")
+    axes.set_title("\n".join(map(style.plain, lines)), fontsize=8.5)
     axes.set_xlabel(_ARROW[criterion.better], fontsize=7.5, color="0.35")
     axes.tick_params(axis="both", length=0, labelsize=7.5)
     style.bare(axes, "top", "right", "left")

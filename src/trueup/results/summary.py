@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from trueup.corrections.advice import FEW_INFORMATIVE
+from trueup.corrections.advice import FEW_INFORMATIVE, least_informed
 from trueup.corrections.naive import WHAT_IT_IS
+from trueup.inference.variance import independent_pieces
 from trueup.results.text import (
     fixed,
     html_paragraphs,
@@ -247,14 +248,15 @@ def _informative(fit: Fit) -> Iterator[str]:
     informative = fit.estimate.informative
     if informative is None:
         return
-    least = int(np.argmin(informative))
-    n = informative[least]
+    least = least_informed(fit.terms, informative)
+    n = int(informative[least])
+    _, what = independent_pieces(fit.problem.design)
     trust = (
         f"fewer than {FEW_INFORMATIVE}, so take its interval as approximate"
         if n < FEW_INFORMATIVE
         else "enough to take the intervals at face value"
     )
     yield (
-        f"Coded rows that carry a standard error: {n:,.0f} at the least, for "
+        f"{what[0].upper()}{what[1:]} that carry a standard error: {n:,} at the least, for "
         f"{fit.terms[least]!r}; {trust}."
     )

@@ -145,13 +145,28 @@ def test_group_means_of_the_pair_are_those_of_the_corrected_values():
     np.testing.assert_allclose(ready.y, every.y - means[g], rtol=1e-12, atol=1e-12)
 
 
+def expected_leverage(rows, w):
+    """1 - h = (1 - own) sqrt(1 - effects), with hat values of explicit dummies."""
+    groups = dummies(rows.groups) * np.sqrt(w)[:, None]
+    full = np.hstack([rows.X * np.sqrt(w)[:, None], groups])
+    effects = np.einsum("ij,ji->i", groups, np.linalg.pinv(groups))
+    own = np.einsum("ij,ji->i", full, np.linalg.pinv(full)) - effects
+    return 1.0 - (1.0 - own) * np.sqrt(1.0 - effects)
+
+
 def test_leverage_with_one_effect_is_that_of_the_dummies():
     rows, w = panel(effects=1)
     prepared = FAMILY.prepare(rows, w)
     hat = FAMILY.leverage(np.zeros(2), prepared, w)
-    full = np.hstack([rows.X, dummies(rows.groups)]) * np.sqrt(w)[:, None]
-    expected = np.einsum("ij,ji->i", full, np.linalg.pinv(full))
-    np.testing.assert_allclose(hat, expected, atol=1e-9)
+    np.testing.assert_allclose(hat, expected_leverage(rows, w), atol=1e-9)
+
+
+def test_the_effects_of_pairs_count_once_in_the_variance():
+    # Groups of two rows: HC3 must double the squared residuals for the effects, not fourfold them.
+    rng = np.random.default_rng(0)
+    rows = Rows(rng.normal(size=400), rng.normal(size=(400, 1)), groups=(np.arange(400) // 2,))
+    hat = FAMILY.leverage(np.zeros(1), FAMILY.prepare(rows, None), np.ones(400))
+    np.testing.assert_allclose(np.median(1 / (1 - hat) ** 2), 2.0, rtol=0.02)
 
 
 def test_leverage_with_two_effects_is_exact_for_an_even_crossing():
@@ -160,8 +175,7 @@ def test_leverage_with_two_effects_is_exact_for_an_even_crossing():
     rows = Rows(y=rng.normal(size=60), X=rng.normal(size=(60, 2)), groups=(first, second))
     prepared = FAMILY.prepare(rows, None)
     hat = FAMILY.leverage(np.zeros(2), prepared, np.ones(60))
-    full = np.hstack([rows.X, dummies(rows.groups)])
-    np.testing.assert_allclose(hat, np.diag(full @ np.linalg.pinv(full)), atol=1e-9)
+    np.testing.assert_allclose(hat, expected_leverage(rows, np.ones(60)), atol=1e-9)
 
 
 def test_rows_that_the_effects_fit_perfectly_contribute_nothing():
