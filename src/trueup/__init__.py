@@ -8,6 +8,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from trueup import datasets, simulate
 from trueup.api import (
     absorb,
@@ -29,16 +32,27 @@ from trueup.corrections.naive import Naive
 from trueup.corrections.ppi import PPI
 from trueup.corrections.pspa import PSPA
 from trueup.corrections.ptd import PTD
-from trueup.diagnostics.agreement import agreement
-from trueup.diagnostics.disagreement import disagreement
-from trueup.diagnostics.error_profile import error_profile
-from trueup.diagnostics.stability import stability
 from trueup.inference.vcov import Vcov
-from trueup.multiverse.alignment import alignment
 from trueup.study.sampling import Sampling
 from trueup.study.study import Study
 
+if TYPE_CHECKING:
+    from trueup.diagnostics.agreement import agreement
+    from trueup.diagnostics.disagreement import disagreement
+    from trueup.diagnostics.error_profile import error_profile
+    from trueup.diagnostics.stability import stability
+    from trueup.multiverse.alignment import alignment
+
 __version__ = "0.1.0"
+
+#: Functions that come in when they are first used, so that the import stays cheap.
+_LATER = {
+    "agreement": "trueup.diagnostics.agreement",
+    "alignment": "trueup.multiverse.alignment",
+    "disagreement": "trueup.diagnostics.disagreement",
+    "error_profile": "trueup.diagnostics.error_profile",
+    "stability": "trueup.diagnostics.stability",
+}
 
 __all__ = [
     "DSL",
@@ -70,3 +84,17 @@ __all__ = [
     "simulate",
     "stability",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a function of ``_LATER``."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'trueup' has no attribute {name!r}")
+    found = getattr(import_module(_LATER[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """List what is there and what comes in when used."""
+    return sorted({*globals(), *_LATER})

@@ -215,7 +215,12 @@ class Alignment:
                 band=1.0,
                 flag="bias_flag",
             ),
-            Criterion("effective_n", "Effective\nlabels", "more", reference=float(self.n_coded)),
+            Criterion(
+                "effective_n",
+                f"Effective labels\n(coded: {self.n_coded:,})",
+                "more",
+                reference=float(self.n_coded),
+            ),
         ]
 
 
@@ -619,12 +624,17 @@ def _focal(task: _Task, reasons: _Reasons) -> tuple[pd.DataFrame, list[str]]:
         for i, a in enumerate(task.annotators)
     ]
     problems = Problems(task.study, universes, task.seed)
-    rows, said = [], []
+    rows: list[dict[str, Any]] = []
+    said: list[str] = []
     for u in universes:
         (a,) = u.llm
         numbers = dict.fromkeys(_FOCAL, np.nan)
         try:
-            fit = task.known[a]() if a in task.known else _fit(task, problems, u)
+            if a in task.known:
+                fit = task.known[a]()
+            else:
+                fit = _fit(task, problems, u)
+                said += problems.said(fit.problem)
             said += [f"{a}: {warning}" for warning in fit.estimate.warnings]
             _fill(numbers, fit, task.focus)
         except FAILURES as error:
