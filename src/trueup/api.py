@@ -310,7 +310,8 @@ def poisson(
     _FORMULA
     + """
     family : str
-        Family of statsmodels: ``"gaussian"``, ``"binomial"``, ``"poisson"``, ``"gamma"``, ...
+        ``"gaussian"``, ``"binomial"``, ``"poisson"``, ``"gamma"``, ``"inverse_gaussian"`` or
+        ``"negative_binomial"`` (dispersion 1).
     link : str, optional
         Link of statsmodels, such as ``"cloglog"``; default: the family's own."""
 )
@@ -325,7 +326,7 @@ def glm(
     level: float = 0.95,
     seed: int | None = None,
 ) -> Fit:
-    r"""Generalised linear model with any family and link of statsmodels.
+    r"""Generalised linear model with a family and a link of statsmodels.
 
     Solves :math:`\sum_i w_i x_i (y_i-\mu_i)\,\mu'(\eta_i)/V(\mu_i) = 0`,
     :math:`\eta_i = x_i^\top\theta`.

@@ -47,3 +47,12 @@ def test_project_speaks_of_the_project_alone():
     hosts = re.compile(r"https?://(?!doi\.org|arxiv\.org|www\.r-project\.org)[\w.]*pypi", re.I)
     for path in [*ROOT.glob("*.md"), *ROOT.glob("vignettes/*.md"), *ROOT.glob("src/**/*.py")]:
         assert not hosts.search(path.read_text()), path
+
+
+def test_no_source_file_is_ignored_by_git():
+    # A rule meant for the folder of a run once hid a whole room from every clone.
+    files = [str(p.relative_to(ROOT)) for p in (ROOT / "src").rglob("*.py")]
+    done = subprocess.run(
+        ["git", "check-ignore", *files], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == ""
