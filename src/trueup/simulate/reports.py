@@ -1,4 +1,4 @@
-"""Made data whose true answer is known."""
+"""The antibiotics study: made reports whose true log odds ratio is 1."""
 
 from __future__ import annotations
 
