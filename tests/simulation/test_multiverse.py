@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binom
 
@@ -13,36 +14,71 @@ REPS = 200
 CELL = Cell("outcome", "ols", "srs", 500, 10_000)
 
 
+def draw(seed, target):
+    """Return what joint inference says of one draw; ``u`` is a covariate without effect."""
+    rng = np.random.default_rng([11, seed])
+    d, options = code(CELL, population(CELL, CELL.N, rng), rng)
+    d["u"] = rng.normal(size=CELL.N)
+    corrections = ["naive", "human", "ptd"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tu.errors.TrueupWarning)
+        s = tu.Study(d, human={"v": "coder"}, llm={"v": ["a", "b", "c"]}, **options)
+        mv = tu.multiverse("v ~ t + x + u", s, focus="t", corrections=corrections, progress=False)
+    fair = mv.tidy().set_index("correction").loc[["human", "ptd"]]
+    inside = (fair["simultaneous_low"] <= target) & (target <= fair["simultaneous_high"])
+    agree = mv.agree_test().tests.set_index("correction")
+    pooled = mv.pool()
+    curve = mv.curve_test("u").tests.set_index(["universes", "statistic"])["p_value"]
+    effect = mv.curve_test("t").tests.set_index(["universes", "statistic"])["p_value"]
+    return {
+        "joint": inside.all(),
+        "corrected": agree.loc["ptd", "p_value"] < 0.05,
+        "corrected, largest": agree.loc["ptd", "p_largest"] < 0.05,
+        "LLM-only": agree.loc["naive", "p_value"] < 0.05,
+        "pooled": pooled.conf_low <= target <= pooled.conf_high,
+        "curve, median": curve["others", "median"] < 0.05,
+        "curve, mean z": curve["others", "mean z"] < 0.05,
+        "curve, LLM-only": curve["LLM-only", "median"] < 0.05,
+        "effect": effect["others", "median"] < 0.05,
+    }
+
+
 @pytest.fixture(scope="module")
-def draws():
-    out = []
+def shares():
     target = truth("outcome", "ols", "srs")
-    for seed in range(REPS):
-        rng = np.random.default_rng([11, seed])
-        d, options = code(CELL, population(CELL, CELL.N, rng), rng)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", tu.errors.TrueupWarning)
-            s = tu.Study(d, human={"v": "coder"}, llm={"v": ["a", "b", "c"]}, **options)
-            mv = tu.multiverse(
-                "v ~ t + x", s, focus="t", corrections=["naive", "human", "ptd"], progress=False
-            )
-        table = mv.tidy().set_index("correction")
-        fair = table.loc[["human", "ptd"]]
-        inside = (fair["simultaneous_low"] <= target) & (target <= fair["simultaneous_high"])
-        tests = mv.agree_test().tests.set_index("correction")["p_value"]
-        out.append((inside.all(), tests["ptd"] < 0.05, tests["naive"] < 0.05))
-    return np.array(out).mean(axis=0)
+    return pd.DataFrame([draw(seed, target) for seed in range(REPS)]).mean()
 
 
-def test_sup_t_intervals_hold_jointly(draws):
+def band(level):
+    low, high = binom.ppf([0.0005, 0.9995], REPS, level) / REPS
+    return float(low), float(high)
+
+
+def test_sup_t_intervals_hold_jointly(shares):
     # They are made for LLM-only universes too, and so are wider than these alone need.
-    assert draws[0] >= binom.ppf(0.0005, REPS, 0.95) / REPS
+    assert shares["joint"] >= band(0.95)[0]
 
 
-def test_equality_of_corrected_universes_is_rejected_at_its_level(draws):
-    # The t reference errs on the safe side: the upper end of the band only.
-    assert draws[1] <= binom.ppf(0.9995, REPS, 0.05) / REPS
+def test_pooled_intervals_hold_their_level(shares):
+    low, high = band(0.95)
+    assert low <= shares["pooled"] <= high
 
 
-def test_equality_of_llm_only_universes_is_rejected(draws):
-    assert draws[2] > 0.5
+@pytest.mark.parametrize("name", ["corrected", "corrected, largest"])
+def test_equality_of_corrected_universes_is_rejected_at_its_level(shares, name):
+    low, high = band(0.05)
+    assert low <= shares[name] <= high
+
+
+def test_equality_of_llm_only_universes_is_rejected(shares):
+    assert shares["LLM-only"] > 0.5
+
+
+@pytest.mark.parametrize("name", ["curve, median", "curve, mean z", "curve, LLM-only"])
+def test_curves_without_effect_are_rejected_at_their_level(shares, name):
+    low, high = band(0.05)
+    assert low <= shares[name] <= high
+
+
+def test_a_curve_with_an_effect_is_rejected(shares):
+    assert shares["effect"] > 0.99

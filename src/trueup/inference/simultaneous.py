@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from trueup.errors import ArgumentError, FitError
@@ -28,6 +29,11 @@ DRAWS = 20_000
 CHUNK = 2_000_000
 #: Eigenvalues of a correlation matrix below this share of the largest are rounding error.
 RANK_TOLERANCE = 1e-12
+#: Normal deviates at which the t statistics of draws are tabulated.
+NODES = np.linspace(0.0, 8.0, 801)
+#: Standard errors below this share of the largest are rounding error: of an LLM, say, whose
+#: labels are a linear combination of the covariates.
+ROUNDING = 1e-8
 #: Correlations below this are taken as zero.
 UNCORRELATED = 1e-12
 
@@ -76,6 +82,12 @@ class FlipShares:
     """Simultaneous confidence bounds on the share of *limits* on the other side."""
 
 
+def moving(V: Float) -> NDArray[np.bool_]:
+    """Return (U,) which estimates have a sampling variance beyond rounding error."""
+    variance = np.diag(V)
+    return np.asarray(variance > ROUNDING**2 * np.max(variance, initial=0.0))
+
+
 def standard_errors(V: Float) -> Float:
     """Return the (U,) standard errors.
 
@@ -120,6 +132,14 @@ def equivalent_t(z: Float, df: Float | float) -> Float:
         # From the lower tail, where probabilities keep their digits.
         lower = special.stdtrit(nu[k], special.ndtr(-np.abs(t[..., k])))
         t[..., k] = -lower * np.sign(t[..., k])
+    return t
+
+
+def _t_from_table(z: Float, df: Float, table: Float) -> Float:
+    """Return :func:`equivalent_t` of many draws by interpolation."""
+    t = np.array(z)
+    for k in np.flatnonzero(np.isfinite(df)):
+        t[:, k] = np.interp(np.abs(z[:, k]), NODES, table[:, k]) * np.sign(z[:, k])
     return t
 
 
@@ -363,8 +383,10 @@ def curve_test(
     exceed = np.zeros(len(observed))
     # Shares are sums of equal terms: allow for their rounding when ties are counted.
     reach = observed - 1e-12 * np.abs(observed)
+    nu = np.broadcast_to(np.asarray(df, dtype=float), b.shape)
+    table = equivalent_t(np.repeat(NODES[:, None], len(b), axis=1), nu)
     for drawn in _normal_draws(V, draws, seed):
-        null = _curve_statistics(equivalent_t(drawn, df) * se, drawn, cut, direction)
+        null = _curve_statistics(_t_from_table(drawn, nu, table) * se, drawn, cut, direction)
         exceed += (null >= reach).sum(axis=0)
     names = ("median", "share of dominant sign", "share significant", "mean z")
     shown = np.array([np.median(b), observed[1], observed[2], z.mean()])
@@ -421,10 +443,9 @@ def flip_shares(
     towards = b * sign
     nu = np.broadcast_to(np.asarray(df, dtype=float), b.shape)
     expected = float(special.ndtr(-equivalent_z(towards / se, nu)).mean())
-    counts = [
-        ((b + equivalent_t(z, df) * se) * sign <= 0).mean(axis=1)
-        for z in _normal_draws(V, draws, seed)
-    ]
+    # b + s t <= 0 where the normal deviate of t is below that of -b/s: no draw needs its t.
+    there = -equivalent_z(towards / se, nu)
+    counts = [(z * sign <= there).mean(axis=1) for z in _normal_draws(V, draws, seed)]
     tail = (1.0 - level) / 2.0
     low, high = np.quantile(np.concatenate(counts), [tail, 1.0 - tail])
     reach = max_t_quantile(V, level, df, seed=seed, draws=draws) * se

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueup.corrections.base import Problem
-from trueup.formula.rows import Rows
 from trueup.inference.variance import SUBTRACTED, phase_one_rows
 from trueup.multiverse.universe import Located
 from trueup.study.design import Float, Int, SampleDesign
@@ -190,8 +189,8 @@ class _RowInfluence:
     """(p,) d with influence psi_i'd."""
     positions: Int | None
     labels: dict[str, NDArray[Any]]
-    prepared: Rows | None
-    """All rows, where the family has nuisance parts that need them at once."""
+    known: Float | None
+    """(N,) influences, where the family has nuisance parts that need all rows at once."""
 
     @classmethod
     def of(cls, universe: Located, column: int) -> _RowInfluence:
@@ -200,12 +199,12 @@ class _RowInfluence:
         frame, annotator = problem.frame, problem.annotators[0]
         labels = {v: frame.llm_labels(v, annotator) for v in frame.variables}
         first = frame.rows({v: a[:1] for v, a in labels.items()}, np.zeros(1, dtype=np.int64))
-        prepared = None
-        if first.groups or first.Z is not None:
-            prepared = problem.family.prepare(frame.llm(annotator), problem.design.weights)
         direction = estimate.extra["row_inverse"][column]
+        known = None
+        if first.groups or first.Z is not None:
+            known = _with_nuisance(problem, annotator, estimate.theta, direction)
         positions = universe.outcome.positions
-        return cls(problem, estimate.theta, direction, positions, labels, prepared)
+        return cls(problem, estimate.theta, direction, positions, labels, known)
 
     def between(self, start: int, stop: int) -> tuple[Int, Float]:
         """Return which of rows start..stop the universe has, and their influences."""
@@ -218,11 +217,9 @@ class _RowInfluence:
             inside = self.positions[low:high] - start
         if not len(local):
             return inside, np.zeros(0)
-        if self.prepared is None:
-            part = {v: a[local] for v, a in self.labels.items()}
-            rows = self.problem.frame.rows(part, local)
-        else:
-            rows = self.prepared.take(local)
+        if self.known is not None:
+            return inside, self.known[local]
+        rows = self.problem.frame.rows({v: a[local] for v, a in self.labels.items()}, local)
         values = self.problem.family.score(self.theta, rows) @ self.direction
         if self.problem.design.weights is not None:
             values = values * self.problem.design.weights[local]
@@ -230,6 +227,17 @@ class _RowInfluence:
         if missing is not None:
             values = values * ~missing[local]
         return inside, np.asarray(values)
+
+
+def _with_nuisance(problem: Problem, annotator: str, theta: Float, direction: Float) -> Float:
+    """Return (N,) influences; nuisance parts come from the rows that the fit used."""
+    design, missing = problem.design, problem.missing.get(annotator)
+    kept = np.arange(design.n_rows) if missing is None else np.flatnonzero(~missing)
+    a = None if design.weights is None else design.weights[kept]
+    rows = problem.family.prepare(problem.frame.llm(annotator).take(kept), a)
+    out = np.zeros(design.n_rows)
+    out[kept] = problem.family.score(theta, rows) @ direction
+    return out if design.weights is None else out * design.weights
 
 
 def valid_covariance(V: Float) -> Float:

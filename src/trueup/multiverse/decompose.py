@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pandas as pd
 
+from trueup.diagnostics.agreement import agreement
 from trueup.diagnostics.disagreement import disagreement
 from trueup.errors import ArgumentError
-from trueup.multiverse.joint import Curve
+from trueup.multiverse.covariance import is_naive
+from trueup.multiverse.grid import NO_LLM
+from trueup.multiverse.joint import NOT_OF_ANNOTATOR, Curve
+from trueup.multiverse.universe import Located
+from trueup.results.tidy import p_values
 from trueup.study.design import Float, Int
 from trueup.study.study import Study
+
+Measure = Literal["accuracy", "correlation"]
 
 #: Orders in which dimensions are entered, at most; all of them up to five dimensions.
 MOST_ORDERS = 120
@@ -38,9 +45,17 @@ class Decomposition:
     """Standard deviation of the estimates."""
     table: pd.DataFrame
     """Rows: dimensions, their pairs, rest; columns share, noise, choice."""
+    universes: int
+    left_out: int
+    """Human-only universes, which no choice of LLM enters."""
 
     def __str__(self) -> str:
-        lines = [f"Spread of {self.term!r} across universes: standard deviation {self.spread:.4f}"]
+        lines = [
+            f"Spread of {self.term!r} across {self.universes} universes: standard deviation "
+            f"{self.spread:.4f}"
+        ]
+        if self.left_out:
+            lines.append(f"  (without {self.left_out} human-only, which have no LLM to choose)")
         for row in self.table.to_dict("records"):
             lines.append(
                 f"  {row['source']:<28} {row['share']:>6.1%}   of which sampling noise "
@@ -58,7 +73,8 @@ def decompose(mv: Curve, term: str | None = None) -> Decomposition:
     dimension enters, averaged over the orders of entry (as dimensions may be unbalanced); each
     interaction is the gain over all main effects, scaled to sum to the joint gain. Sampling alone
     would give :math:`\mathrm{tr}(PV)`, V the joint covariance of the estimates: column ``noise``.
-    ``choice`` is the rest of the share, set to zero where noise exceeds it.
+    ``choice`` is the rest of the share, set to zero where noise exceeds it. Human-only universes
+    are left out where the LLM varies: they would be a level of it that crosses with nothing.
 
     Parameters
     ----------
@@ -78,7 +94,7 @@ def decompose(mv: Curve, term: str | None = None) -> Decomposition:
     ----------
     Lindeman, Merenda and Gold (1980), on averaging over orders.
     """
-    table, V = mv.table(term), mv.covariance(term)
+    table, V, left_out = _with_llm(mv.table(term), mv.covariance(term))
     b = table["estimate"].to_numpy(dtype=float)
     dimensions = _separate(table, mv.dimensions)
     if len(b) < 3 or not dimensions:
@@ -108,7 +124,15 @@ def decompose(mv: Curve, term: str | None = None) -> Decomposition:
     out["noise"] = out["noise"].clip(lower=0.0)
     out["choice"] = (out["share"] - out["noise"]).clip(lower=0.0)
     spread = float(np.sqrt(total / max(len(b) - 1, 1)))
-    return Decomposition(term or mv.focus, spread, out)
+    return Decomposition(term or mv.focus, spread, out, len(b), left_out)
+
+
+def _with_llm(table: pd.DataFrame, V: Float) -> tuple[pd.DataFrame, Float, int]:
+    """Leave out human-only universes where there are several annotators among the others."""
+    has = (table["llm"] != NO_LLM).to_numpy()
+    if has.all() or table.loc[has, "llm"].nunique() < 2:
+        return table, V, 0
+    return table[has].reset_index(drop=True), V[np.ix_(has, has)], int((~has).sum())
 
 
 def _separate(table: pd.DataFrame, dimensions: Sequence[str]) -> list[str]:
@@ -117,8 +141,7 @@ def _separate(table: pd.DataFrame, dimensions: Sequence[str]) -> list[str]:
     ``llm`` is left out where the fields of its name (model, prompt) tell the annotators apart.
     """
     varying = [d for d in dimensions if table[d].nunique() > 1]
-    fields = [d for d in varying if d not in ("llm", "formula", "family", "correction", "subset")]
-    fields = [d for d in fields if d != "vcov"]
+    fields = [d for d in varying if d not in NOT_OF_ANNOTATOR and d != "llm"]
     if "llm" in varying and fields:
         told_apart = table[["llm", *fields]].drop_duplicates()
         if told_apart[fields].drop_duplicates().shape[0] == told_apart["llm"].nunique():
@@ -195,29 +218,45 @@ class Illusion:
     """Accuracy beside estimates: by annotator, and by pair of annotators."""
 
     term: str
+    measure: Measure
+    """What benchmarks report: accuracy for classes, correlation for numbers."""
     annotators: pd.DataFrame
+    """One row for each annotator: llm; accuracy (or correlation) with the human labels, with
+    score_se; agreement (mean share of labels shared with the others, or mean correlation with
+    them); naive and corrected estimates with naive_se and corrected_se."""
     pairs: pd.DataFrame
+    """One row for each pair: first, second, disagreement (of numbers: the mean absolute
+    difference), difference of the LLM-only estimates with its joint std_error, and p_value."""
+
+    @property
+    def spread(self) -> pd.DataFrame:
+        """Lowest, highest and standard deviation of scores and of estimates."""
+        columns = [c for c in (self.measure, "naive", "corrected") if c in self.annotators]
+        part = self.annotators[columns]
+        return pd.DataFrame({"low": part.min(), "high": part.max(), "std_dev": part.std()})
 
     def __str__(self) -> str:
-        a = self.annotators
+        score, naive = (self.spread.loc[k] for k in (self.measure, "naive"))
         lines = [
-            f"Accuracy of annotators runs from {a['accuracy'].min():.3f} to "
-            f"{a['accuracy'].max():.3f}, their LLM-only estimates of {self.term!r} from "
-            f"{a['naive'].min():.3f} to {a['naive'].max():.3f}.",
+            f"{self.measure.capitalize()} of annotators runs from {score['low']:.3f} to "
+            f"{score['high']:.3f}, their LLM-only estimates of {self.term!r} from "
+            f"{naive['low']:.3f} to {naive['high']:.3f}.",
             "",
-            a.round(3).to_string(index=False),
-            "",
-            "Pairs that disagree most:",
-            self.pairs.sort_values("disagreement", ascending=False)
-            .head(10)
-            .round(3)
-            .to_string(index=False),
+            self.annotators.round(3).to_string(index=False),
         ]
+        if len(self.pairs):
+            most = self.pairs.sort_values("disagreement", ascending=False).head(10)
+            lines += ["", "Pairs that disagree most:", most.round(3).to_string(index=False)]
         return "\n".join(lines)
 
 
 def illusion(mv: Decomposable, term: str | None = None) -> Illusion:
     """Return the spread of accuracy beside the spread of estimates.
+
+    Annotators of near-equal accuracy can give different answers, since it matters *which* labels
+    are wrong. Universes are those of the first formula, family and kind of covariance, on all
+    rows where there are such; the corrected estimate is that of the first correction that is
+    neither LLM-only nor human-only.
 
     Parameters
     ----------
@@ -227,68 +266,106 @@ def illusion(mv: Decomposable, term: str | None = None) -> Illusion:
     Returns
     -------
     Illusion
-        ``annotators``: accuracy on the coded rows (weighted), LLM-only and corrected estimates
-        with standard errors, from the first formula, family and subset. ``pairs``: share of all
-        rows on which two annotators differ, beside the difference of their LLM-only estimates
-        with its joint standard error.
+        Accuracy and correlation are of the coded rows, weighted by the sampling design, without
+        labels that are missing; disagreement is of all rows.
 
     Raises
     ------
     ArgumentError
-        If there are no LLM-only universes, several labelled variables, or numeric labels.
+        If there are no LLM-only universes, or the formula uses several labelled variables.
     """
-    study = mv.study
-    if len(study.variables) != 1:
-        raise ArgumentError("The table of accuracy needs a study with one labelled variable.")
-    table, V = mv.table(term), mv.covariance(term)
-    first = [d for d in ("formula", "family", "subset", "vcov") if d in table]
-    for d in first:
-        keep = (table[d] == table[d].iloc[0]).to_numpy()
-        table, V = table[keep].reset_index(drop=True), V[np.ix_(keep, keep)]
-    naive = np.flatnonzero((table["correction"] == "naive") & table["llm"].isin(study.annotators))
+    table, V, located = _first_universes(mv, term)
+    alone = np.array([is_naive(u) for u in located])
+    naive = np.flatnonzero(alone)
     if not len(naive):
         raise ArgumentError('Add "naive" to corrections=: the table compares LLM-only estimates.')
-    variable = study.variables[0]
-    labels = {a: study.llm_labels(variable, a) for a in table["llm"].iloc[naive]}
-    design = study.design(variable)
-    human = study.human_labels(variable)[design.coded]
-    w = design.inverse_probability / design.inverse_probability.sum()
-    corrected = next((c for c in table["correction"] if c not in ("naive", "human")), None)
-    rows = []
-    for k in naive:
-        name = table["llm"].iloc[k]
-        row = {
-            "llm": name,
-            "accuracy": float(w @ (labels[name][design.coded] == human)),
-            "naive": table["estimate"].iloc[k],
-            "naive_se": table["std_error"].iloc[k],
-        }
-        match = table[(table["llm"] == name) & (table["correction"] == corrected)]
-        if len(match):
-            row |= {
-                "corrected": match["estimate"].iloc[0],
-                "corrected_se": match["std_error"].iloc[0],
-            }
-        rows.append(row)
-    pairs = _pairs(table, V, naive, labels)
-    return Illusion(term or mv.focus, pd.DataFrame(rows), pairs)
-
-
-def _pairs(table: pd.DataFrame, V: Float, naive: Int, labels: dict[str, Float]) -> pd.DataFrame:
-    if len(naive) < 2:
-        return pd.DataFrame(columns=["first", "second", "disagreement", "difference", "std_error"])
-    matrix = disagreement(pd.DataFrame(labels)).matrix
-    rows = []
-    for i, j in combinations(naive, 2):
-        one, other = table["llm"].iloc[i], table["llm"].iloc[j]
-        variance = V[i, i] + V[j, j] - 2 * V[i, j]
-        rows.append(
-            {
-                "first": one,
-                "second": other,
-                "disagreement": float(matrix.loc[one, other]),
-                "difference": float(table["estimate"].iloc[i] - table["estimate"].iloc[j]),
-                "std_error": float(np.sqrt(max(variance, 0.0))),
-            }
+    first = located[naive[0]]
+    variables = first.problem.frame.variables
+    if len(variables) != 1:
+        raise ArgumentError(
+            f"The formula uses the labelled variables {', '.join(map(repr, variables))}: accuracy "
+            "of which? Run a multiverse of formulas with one of them."
         )
-    return pd.DataFrame(rows)
+    where = first.outcome.positions
+    study = mv.study if where is None else mv.study.subset(where)
+    names = table["llm"].iloc[naive].tolist()
+    measure, scores = annotator_scores(study, variables[0], names)
+    out = scores.set_axis([measure, "score_se"], axis=1).rename_axis("llm").reset_index()
+    out["naive"] = table["estimate"].to_numpy()[naive]
+    out["naive_se"] = table["std_error"].to_numpy()[naive]
+    corrected = table[~alone & (table["llm"] != NO_LLM)]
+    if len(corrected):
+        one = corrected[corrected["correction"] == corrected["correction"].iloc[0]].set_index("llm")
+        out["corrected"] = one["estimate"].reindex(names).to_numpy()
+        out["corrected_se"] = one["std_error"].reindex(names).to_numpy()
+    pairs = pd.DataFrame(columns=["first", "second", "disagreement", "difference", "std_error"])
+    if len(naive) > 1:
+        like, pairs = _pairs(table, V, naive, study, variables[0], measure)
+        out.insert(3, "agreement", like)
+    return Illusion(term or mv.focus, measure, out, pairs)
+
+
+def _first_universes(
+    mv: Decomposable, term: str | None
+) -> tuple[pd.DataFrame, Float, list[Located]]:
+    table, V, located = mv.table(term), mv.covariance(term), list(mv.located(term))
+    whole = np.array([u.outcome.positions is None for u in located])
+    keep = whole if whole.any() else ~whole
+    for d in ("formula", "family", "subset", "vcov"):
+        keep &= (table[d] == table.loc[keep, d].iloc[0]).to_numpy()
+    chosen = [u for u, kept in zip(located, keep, strict=True) if kept]
+    return table[keep].reset_index(drop=True), V[np.ix_(keep, keep)], chosen
+
+
+def annotator_scores(
+    study: Study, variable: str, annotators: Sequence[str]
+) -> tuple[Measure, pd.DataFrame]:
+    """Return the accuracy of annotators, or where labels are numbers their correlation.
+
+    Returns
+    -------
+    measure, (K, 2) DataFrame by annotator with estimate and std_error
+    """
+    found = agreement(study, variable, list(annotators)).table
+    right = found[found["measure"] == "accuracy"].set_index("annotator")
+    measure: Measure = "accuracy"
+    # Numbers with few values are classes too; with many, "exactly right" means little.
+    if not set(annotators) <= set(right.index):
+        measure = "correlation"
+        right = found[found["measure"] == "correlation"].set_index("annotator")
+    return measure, right.loc[list(annotators), ["estimate", "std_error"]]
+
+
+def _pairs(
+    table: pd.DataFrame, V: Float, naive: Int, study: Study, variable: str, measure: Measure
+) -> tuple[Float, pd.DataFrame]:
+    """Return the mean likeness of each annotator to the others, and the table of pairs."""
+    names = table["llm"].iloc[naive].tolist()
+    found = disagreement(
+        study,
+        variable=variable,
+        annotators=names,
+        kind="class" if measure == "accuracy" else "numeric",
+    )
+    pairs = found.pairs
+    column = "disagreement" if measure == "accuracy" else "mean_abs_difference"
+    like = (1.0 - pairs[column]) if measure == "accuracy" else pairs["correlation"]
+    mean = [float(like[(pairs["a"] == a) | (pairs["b"] == a)].mean()) for a in names]
+    at = dict(zip(names, naive, strict=True))
+    i, j = (pairs[side].map(at).to_numpy() for side in ("a", "b"))
+    b = table["estimate"].to_numpy(dtype=float)
+    se = np.sqrt(np.maximum(V[i, i] + V[j, j] - 2 * V[i, j], 0.0))
+    out = pd.DataFrame(
+        {
+            "first": pairs["a"],
+            "second": pairs["b"],
+            "disagreement": pairs[column],
+            "difference": b[i] - b[j],
+            "std_error": se,
+        }
+    )
+    known = se > 0
+    out["p_value"] = np.nan
+    df = np.minimum(*(table["df"].to_numpy(dtype=float)[k] for k in (i, j)))
+    out.loc[known, "p_value"] = p_values((b[i] - b[j])[known] / se[known], df[known])
+    return np.array(mean), out

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,23 +11,26 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from trueup.errors import ArgumentError, CorrectionError
+from trueup.errors import ArgumentError, CorrectionError, TrueupWarning
 from trueup.inference.simultaneous import (
     FlipShares,
-    Wald,
     equality_test,
     max_t_quantile,
+    moving,
     pool_fixed,
     pool_minimum_variance,
     step_down,
 )
 from trueup.inference.simultaneous import curve_test as curve_statistics
 from trueup.inference.simultaneous import flip_shares as shares_of_flips
-from trueup.results.tidy import p_values, quantiles
-from trueup.study.design import Float
+from trueup.multiverse.covariance import is_naive
+from trueup.multiverse.grid import NO_LLM
+from trueup.multiverse.universe import Located
+from trueup.results.tidy import check_level, p_values, quantiles
+from trueup.study.design import Float, SampleDesign
 
-#: How far covariances are shrunk before weights of a pooled estimate are made of them.
-SHRINKAGE = 0.1
+#: A Wald test of more than this share of the degrees of freedom rejects too often.
+MOST_CONTRASTS = 0.2
 
 NAIVE_READING = (
     "LLM-only universes: a small p-value says that the answer depends on which {over} was used."
@@ -35,6 +39,19 @@ CORRECTED_READING = (
     "Corrected universes estimate the same coefficient whatever the {over}: a small p-value says "
     "that the coded sample does not represent the corpus as its sampling design claims."
 )
+DIFFERENT_READING = (
+    "Universes that differ in {over} may estimate different coefficients: a small p-value says "
+    "that they do."
+)
+LARGEST_READING = (
+    "max|z|: there are too many estimates for a joint chi-squared or F test from so few coded "
+    "rows; the largest distance of an estimate from the mean of its group is tested instead."
+)
+
+#: Dimensions that are not about the annotator. All others (model, prompt, ...) move with it.
+NOT_OF_ANNOTATOR = frozenset({"formula", "family", "correction", "subset", "vcov"})
+#: Dimensions whose levels have coefficients of their own.
+ESTIMAND = ("formula", "family", "subset")
 
 
 class Curve(Protocol):
@@ -68,6 +85,10 @@ class Curve(Protocol):
         """Return their (U, U) covariance, in the same order."""
         ...
 
+    def located(self, term: str | None = None) -> Sequence[Located]:
+        """Return them with their problems, in the same order."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Joint:
@@ -75,21 +96,75 @@ class _Joint:
     b: Float
     V: Float
     df: Float
+    naive: NDArray[np.bool_]
+    """(U,) which universes take LLM labels for the truth."""
+    independent: Float
+    """(U,) independent pieces that the covariance is estimated from, less the coefficients."""
+
+    def at(self, places: NDArray[np.int64]) -> _Joint:
+        """Return some of the universes."""
+        return _Joint(
+            self.table.iloc[places].reset_index(drop=True),
+            self.b[places],
+            self.V[np.ix_(places, places)],
+            self.df[places],
+            self.naive[places],
+            self.independent[places],
+        )
+
+    @property
+    def reference_df(self) -> float:
+        """Degrees of freedom of a joint test; infinite where normal quantiles were asked for."""
+        return np.inf if np.isinf(self.df).all() else float(self.independent.min())
+
+    def kinds(self) -> Iterator[tuple[str, _Joint]]:
+        """Yield LLM-only universes and the others, each under its name, where there are any."""
+        for name, mask in (("LLM-only", self.naive), ("others", ~self.naive)):
+            if mask.any():
+                yield name, self.at(np.flatnonzero(mask))
 
 
 def _joint(mv: Curve, term: str | None) -> _Joint:
-    """Return estimates with a variance, and their joint law."""
-    table, V = mv.table(term), mv.covariance(term)
-    moves = np.diag(V) > 0
-    table = table[moves].reset_index(drop=True)
-    if table.empty:
-        raise ArgumentError("No universe has an estimate with a variance.")
-    return _Joint(
+    """Return the estimates that have a variance, and their joint law."""
+    table, V, found = mv.table(term), mv.covariance(term), mv.located(term)
+    joint = _Joint(
         table,
         table["estimate"].to_numpy(dtype=float),
-        V[np.ix_(moves, moves)],
+        V,
         table["df"].to_numpy(dtype=float),
+        np.array([is_naive(u) for u in found]),
+        np.array([_independent(u) for u in found]),
     )
+    moves = moving(V)
+    if moves.all():
+        return joint
+    still = ", ".join(map(str, table["universe"][~moves][:5]))
+    if not moves.any():
+        raise ArgumentError(
+            "No universe has an estimate with a sampling variance: there is nothing to infer."
+        )
+    warnings.warn(
+        f"{int((~moves).sum())} universes have estimates without sampling variance (constant "
+        f"labels, say) and are left out of joint inference: {still}.",
+        TrueupWarning,
+        stacklevel=4,
+    )
+    return joint.at(np.flatnonzero(moves))
+
+
+def _independent(universe: Located) -> float:
+    """Return the rows, drawn units or clusters that a variance rests on, less coefficients."""
+    design, p = universe.problem.design, len(universe.outcome.terms)
+    if is_naive(universe):
+        pieces = design.n_rows if design.cluster is None else int(design.cluster.max()) + 1
+        return float(max(pieces - p, 1))
+    return float(max(_coded_pieces(design) - p, 1))
+
+
+def _coded_pieces(design: SampleDesign) -> int:
+    if design.cluster is not None:
+        return len(np.unique(design.cluster[design.coded]))
+    return design.n_coded if design.unit is None else int(design.unit.max()) + 1
 
 
 def bands(mv: Curve, term: str | None = None, level: float | None = None) -> pd.DataFrame:
@@ -114,8 +189,9 @@ def bands(mv: Curve, term: str | None = None, level: float | None = None) -> pd.
     ----------
     Montiel Olea and Plagborg-Møller (2019), Simultaneous confidence bands.
     """
+    chosen = check_level(mv.level if level is None else level)
     joint = _joint(mv, term)
-    c = max_t_quantile(joint.V, level or mv.level, joint.df, seed=mv.seed or 0)
+    c = max_t_quantile(joint.V, chosen, joint.df, seed=mv.seed or 0)
     se = np.sqrt(np.diag(joint.V))
     head = joint.table[["universe", *mv.dimensions, "estimate", "std_error"]]
     return head.assign(
@@ -132,37 +208,57 @@ class EqualityTest:
     term: str
     over: str
     tests: pd.DataFrame
-    """One row for each kind of correction: statistic, df, distribution, p_value, universes,
-    low, high, reading."""
+    """One row for each correction:
+
+    - correction, and kind ("LLM-only" or "others")
+    - universes compared, in groups that differ in nothing else; low and high, the ends of their
+      estimates
+    - statistic, df, df_denom, distribution, p_value: the Wald test, or where it compares too many
+      estimates the test of the largest distance
+    - largest, p_largest: the largest distance of an estimate from the mean of its group, in
+      standard errors, and its p-value, adjusted for having been looked for
+    - reading: what a small p-value says
+    """
 
     def __str__(self) -> str:
         lines = [f"Test that {self.term!r} is the same across {self.over}"]
         for row in self.tests.to_dict("records"):
             lines.append(
                 f"  {row['correction']}: {row['universes']} estimates from {row['low']:.3f} to "
-                f"{row['high']:.3f}; {row['distribution']} = {row['statistic']:.2f}, "
-                f"p-value {_p(row['p_value'])}"
+                f"{row['high']:.3f}; {_result(row)}"
             )
         lines += [f"{r}" for r in dict.fromkeys(self.tests["reading"])]
+        if self.tests["distribution"].str.startswith("max").any():
+            lines.append(LARGEST_READING)
         return "\n".join(lines)
 
 
+def _result(row: Mapping[Any, Any]) -> str:
+    if np.isnan(row["p_value"]):
+        return "no difference between them has a sampling variance to test"
+    return f"{row['distribution']} = {row['statistic']:.2f}, p-value {_p(row['p_value'])}"
+
+
 def _p(p: float) -> str:
-    return "not available" if np.isnan(p) else ("<1e-4" if p < 1e-4 else f"{p:.4f}")
+    return "<1e-4" if p < 1e-4 else f"{p:.4f}"
 
 
 def agree_test(mv: Curve, term: str | None = None, over: str = "llm") -> EqualityTest:
-    r"""Test that estimates are equal across one dimension, by kind of correction.
+    r"""Test that estimates are equal across one dimension, by correction.
 
     :math:`W = (Lb)'(LVL')^+(Lb)`, L the contrasts within groups of universes that differ in
-    ``over`` only.
+    ``over`` only, against Hotelling's F (chi-squared where normal quantiles were asked for).
+    Influence functions describe estimates to first order; contrasts whose variance is below
+    1/n of that of the estimates drown in what they leave out, and are not tested. Beside it, the
+    largest distance of an estimate from the mean of its group, which needs no inverse: it is the
+    test where estimates are many and coded rows few.
 
     Parameters
     ----------
     mv : Multiverse
     term : str, optional
     over : str
-        A dimension: ``"llm"``, ``"prompt"``, ``"formula"``, ...
+        A dimension: ``"llm"``, ``"prompt"``, ``"formula"``, ``"correction"``, ...
 
     Returns
     -------
@@ -179,23 +275,22 @@ def agree_test(mv: Curve, term: str | None = None, over: str = "llm") -> Equalit
         raise ArgumentError(
             f"over={over!r} is no dimension: use one of {', '.join(mv.dimensions)}."
         )
+    if over == "vcov":
+        raise ArgumentError("vcov changes standard errors, not estimates: choose another over=.")
     joint = _joint(mv, term)
+    # Universes that differ in vcov alone have the same estimate: one of them is enough.
+    joint = joint.at(np.flatnonzero(joint.table["vcov"] == joint.table["vcov"].iloc[0]))
     rows = []
-    for correction in dict.fromkeys(joint.table["correction"]):
-        at = np.flatnonzero(joint.table["correction"] == correction)
-        L = _contrasts(joint.table.iloc[at], mv.dimensions, over)
-        if not len(L):
-            continue
-        V = joint.V[np.ix_(at, at)]
-        test = equality_test(joint.b[at], V, L, df=_shared_df(joint.df[at]))
-        used = at[np.abs(L).sum(axis=0) > 0]
-        reading = NAIVE_READING if correction == "naive" else CORRECTED_READING
-        if over not in ("llm", "model", "prompt") and correction != "naive":
-            reading = (
-                "Universes that differ in {over} may estimate different coefficients: a small "
-                "p-value says that they do."
-            )
-        rows.append(_equality_row(str(correction), test, joint.b[used], reading.format(over=over)))
+    for kind, part in joint.kinds():
+        label = (
+            part.table["correction"] if over != "correction" else pd.Series(kind, part.table.index)
+        )
+        for correction in dict.fromkeys(label):
+            one = part.at(np.flatnonzero(label == correction))
+            groups = _groups(one.table, mv.dimensions, over)
+            if groups:
+                head = {"correction": str(correction), "kind": kind}
+                rows.append(head | _compared(one, groups, mv.seed) | {"reading": _read(kind, over)})
     if not rows:
         raise ArgumentError(
             f"No two universes differ in {over!r} alone: there is nothing to compare."
@@ -203,45 +298,73 @@ def agree_test(mv: Curve, term: str | None = None, over: str = "llm") -> Equalit
     return EqualityTest(term or mv.focus, over, pd.DataFrame(rows))
 
 
-def _shared_df(df: Float) -> float:
-    """Return one number of degrees of freedom for a joint test: the smallest."""
-    low = float(df.min())
-    return np.inf if low > 1e6 else low
+def _read(kind: str, over: str) -> str:
+    if kind == "LLM-only":
+        return NAIVE_READING.format(over=over)
+    return (DIFFERENT_READING if over in ESTIMAND else CORRECTED_READING).format(over=over)
 
 
-def _equality_row(correction: str, test: Wald, b: Float, reading: str) -> dict[str, Any]:
+def _groups(table: pd.DataFrame, dimensions: Sequence[str], over: str) -> list[NDArray[np.int64]]:
+    """Return positions of universes that differ in ``over`` only, where there are two or more."""
+    others = [d for d in dimensions if d != over]
+    if over == "llm":
+        others = [d for d in others if d in NOT_OF_ANNOTATOR]
+    elif over not in NOT_OF_ANNOTATOR:
+        others = [d for d in others if d != "llm"]
+    together = [table.index[g] for g in table.groupby(others, sort=False).indices.values()]
+    if over == "correction":
+        # The human-only fit belongs to every annotator's group.
+        alone = table["llm"] == NO_LLM
+        shared = [d for d in others if d in NOT_OF_ANNOTATOR]
+        for k, group in enumerate(together):
+            same = (table[shared] == table.loc[group[0], shared]).all(axis=1)
+            if not alone[group[0]]:
+                together[k] = group.append(table.index[alone & same])
+    return [group.to_numpy() for group in together if len(group) > 1]
+
+
+def _compared(
+    joint: _Joint, groups: Sequence[NDArray[np.int64]], seed: int | None
+) -> dict[str, Any]:
+    """Return both tests of equality within groups."""
+    stacked = np.concatenate(groups)
+    D = np.zeros((len(stacked), len(joint.b)))
+    start = 0
+    for places in groups:
+        stop = start + len(places)
+        D[start:stop, places] = np.eye(len(places)) - 1.0 / len(places)
+        start = stop
+    used = np.unique(stacked)
+    nu = joint.reference_df
+    tolerance = 1.0 / float(joint.independent.min())
+    test = equality_test(joint.b, joint.V, D, df=nu, tolerance=tolerance)
+    largest, p_largest = _largest(D @ joint.b, D @ joint.V @ D.T, nu, tolerance, joint.V, seed)
+    few = test.df <= MOST_CONTRASTS * nu
     return {
-        "correction": correction,
-        "universes": len(b),
-        "low": b.min(),
-        "high": b.max(),
-        "statistic": test.statistic,
+        "universes": len(used),
+        "low": joint.b[used].min(),
+        "high": joint.b[used].max(),
+        "statistic": test.statistic if few else largest,
         "df": test.df,
-        "df_denom": test.df_denom,
-        "distribution": test.distribution,
-        "p_value": test.p_value,
-        "reading": reading,
+        "df_denom": test.df_denom if few else nu,
+        "distribution": test.distribution if few else f"max|z| of {len(used)}",
+        "p_value": test.p_value if few else p_largest,
+        "largest": largest,
+        "p_largest": p_largest,
     }
 
 
-#: Dimensions that describe the annotator: they move together with it.
-_OF_ANNOTATOR = frozenset({"formula", "family", "correction", "subset", "vcov"})
-
-
-def _contrasts(table: pd.DataFrame, dimensions: Sequence[str], over: str) -> Float:
-    """Return contrasts to the first universe of each group that differs in ``over`` only."""
-    others = [d for d in dimensions if d != over]
-    if over == "llm":
-        others = [d for d in others if d in _OF_ANNOTATOR]
-    elif over not in _OF_ANNOTATOR:
-        others = [d for d in others if d != "llm"]
-    rows = []
-    for places in table.reset_index(drop=True).groupby(others, sort=False).indices.values():
-        for k in places[1:]:
-            contrast = np.zeros(len(table))
-            contrast[places[0]], contrast[k] = -1.0, 1.0
-            rows.append(contrast)
-    return np.array(rows).reshape(len(rows), len(table))
+def _largest(
+    distance: Float, D: Float, nu: float, tolerance: float, V: Float, seed: int | None
+) -> tuple[float, float]:
+    """Return the largest of the distances in standard errors, and its p-value."""
+    variance = np.diag(D)
+    known = variance > tolerance * float(np.diag(V).max())
+    if not known.any():
+        return np.nan, np.nan
+    t = distance[known] / np.sqrt(variance[known])
+    p = step_down(t, D[np.ix_(known, known)], nu, seed=seed or 0)
+    return float(np.abs(t).max()), float(p.min())
 
 
 def adjusted(mv: Curve, term: str | None = None) -> pd.DataFrame:
@@ -312,17 +435,14 @@ def curve_test(mv: Curve, term: str | None = None) -> CurveTest:
     """
     joint = _joint(mv, term)
     rows = []
-    naive = (joint.table["correction"] == "naive").to_numpy()
-    for label, at in (("LLM-only", np.flatnonzero(naive)), ("others", np.flatnonzero(~naive))):
-        if not len(at):
-            continue
-        result = curve_statistics(
-            joint.b[at], joint.V[np.ix_(at, at)], joint.df[at], level=mv.level, seed=mv.seed or 0
-        )
+    for label, part in joint.kinds():
+        result = curve_statistics(part.b, part.V, part.df, level=mv.level, seed=mv.seed or 0)
         for name, observed, p in zip(result.names, result.observed, result.p_values, strict=True):
             rows.append({"universes": label, "statistic": name, "observed": observed, "p_value": p})
     note = (
-        "LLM-only: the null is that the LLMs find no effect, not the coders." if naive.any() else ""
+        "LLM-only: the null is that the LLMs find no effect, not the coders."
+        if joint.naive.any()
+        else ""
     )
     return CurveTest(term or mv.focus, pd.DataFrame(rows), note)
 
@@ -373,12 +493,7 @@ def flips(mv: Curve, term: str | None = None, reference: int | None = None) -> F
     """
     joint = _joint(mv, term)
     sign, told = _reference_sign(joint, reference)
-    naive = (joint.table["correction"] == "naive").to_numpy()
-    rows = []
-    for kind, mask in (("LLM-only", naive), ("others", ~naive)):
-        at = np.flatnonzero(mask)
-        if len(at):
-            rows.append({"kind": kind, **_flip_row(mv, joint, at, sign)})
+    rows = [{"kind": kind, **_flip_row(mv, part, sign)} for kind, part in joint.kinds()]
     return Flips(term or mv.focus, sign, told, pd.DataFrame(rows))
 
 
@@ -396,15 +511,14 @@ def _reference_sign(joint: _Joint, reference: int | None) -> tuple[int, str]:
     return (1 if joint.b[found[0]] > 0 else -1), f"universe {reference}"
 
 
-def _flip_row(mv: Curve, joint: _Joint, at: NDArray[np.int64], sign: int) -> dict[str, Any]:
-    V = joint.V[np.ix_(at, at)]
+def _flip_row(mv: Curve, joint: _Joint, sign: int) -> dict[str, Any]:
     result: FlipShares = shares_of_flips(
-        joint.b[at], V, float(sign), joint.df[at], level=mv.level, seed=mv.seed or 0
+        joint.b, joint.V, float(sign), joint.df, level=mv.level, seed=mv.seed or 0
     )
-    t = joint.b[at] * sign / np.sqrt(np.diag(V))
-    cut = quantiles(mv.level, joint.df[at])
+    t = joint.b * sign / np.sqrt(np.diag(joint.V))
+    cut = quantiles(mv.level, joint.df)
     return {
-        "universes": len(at),
+        "universes": len(t),
         "flipped": result.share,
         "expected": result.expected,
         "low": result.low,
@@ -441,8 +555,14 @@ def pool(
     term: str | None = None,
     weights: Any | None = None,
     method: str = "minimum variance",
+    where: Mapping[str, str | Sequence[str]] | None = None,
 ) -> Pooled:
-    """Pool corrected universes that share one estimand.
+    r"""Pool corrected universes that share one estimand.
+
+    :math:`w'b` with standard error :math:`\sqrt{w'Vw}`. Weights of minimum variance are
+    :math:`w = V_a^+ 1/(1'V_a^+ 1)`, where :math:`V_a = (1-a)V + a\,\mathrm{diag}(V)` and
+    :math:`a = U/(U + \nu)` for U universes whose variances have :math:`\nu` degrees of freedom:
+    many covariances estimated from few coded rows would else promise too much.
 
     Parameters
     ----------
@@ -451,6 +571,9 @@ def pool(
     weights : array or mapping of universe number to weight, optional
         For ``method="fixed"``; default equal weights. They are scaled to sum to one.
     method : {"minimum variance", "fixed"}
+    where : mapping of dimension to level or levels, optional
+        Universes to pool, such as ``{"formula": "y ~ x", "correction": ["ptd", "dsl"]}``;
+        where it says nothing of the correction, all but the LLM-only ones.
 
     Returns
     -------
@@ -459,37 +582,22 @@ def pool(
     Raises
     ------
     CorrectionError
-        If there are no corrected universes, or they differ in formula, family or subset.
+        If LLM-only universes are chosen, or universes with different coefficients.
     ArgumentError
-        If the method is unknown or weights do not fit.
+        If the method or a dimension is unknown, or weights do not fit.
     """
     if method not in ("minimum variance", "fixed"):
         raise ArgumentError(f'method={method!r} is unknown: use "minimum variance" or "fixed".')
-    joint = _joint(mv, term)
-    at = np.flatnonzero(joint.table["correction"] != "naive")
-    if not len(at):
-        raise CorrectionError(
-            "Only LLM-only universes were fitted. Each estimates what its LLM would find, so their "
-            "mean is no one's answer: add corrected universes."
-        )
-    table = joint.table.iloc[at].reset_index(drop=True)
-    for dimension in ("formula", "family", "subset"):
-        levels = table[dimension].unique()
-        if len(levels) > 1:
-            raise CorrectionError(
-                f"The universes differ in {dimension} ({', '.join(map(repr, levels[:3]))}), so "
-                "they estimate different coefficients, and a mean of them answers no question: "
-                "run a multiverse for one of them."
-            )
-    b, V = joint.b[at], joint.V[np.ix_(at, at)]
+    joint = _pooled_universes(_joint(mv, term), mv.dimensions, where or {})
     if method == "fixed":
-        w = _weights(table, weights)
-        estimate, se = pool_fixed(b, V, w)
+        w = _weights(joint.table, weights)
+        estimate, se = pool_fixed(joint.b, joint.V, w)
     else:
         if weights is not None:
             raise ArgumentError('weights= are for method="fixed".')
-        estimate, se, w = pool_minimum_variance(b, V, SHRINKAGE)
-    reach = float(quantiles(mv.level, np.array([joint.df[at].min()]))[0]) * se
+        U, nu = len(joint.b), min(float(joint.df.min()), float(joint.independent.min()))
+        estimate, se, w = pool_minimum_variance(joint.b, joint.V, U / (U + nu))
+    reach = float(quantiles(mv.level, np.array([joint.df.min()]))[0]) * se
     return Pooled(
         term or mv.focus,
         method,
@@ -497,8 +605,49 @@ def pool(
         se,
         estimate - reach,
         estimate + reach,
-        table[["universe", *mv.dimensions]].assign(weight=w),
+        joint.table[["universe", *mv.dimensions]].assign(weight=w),
     )
+
+
+def _pooled_universes(
+    joint: _Joint, dimensions: Sequence[str], where: Mapping[str, str | Sequence[str]]
+) -> _Joint:
+    """Return the universes asked for, if a mean of them is an answer to something."""
+    chosen = np.ones(len(joint.b), dtype=bool) if "correction" in where else ~joint.naive
+    for dimension, levels in where.items():
+        if dimension not in dimensions:
+            raise ArgumentError(
+                f"where= names {dimension!r}, which is no dimension: use {', '.join(dimensions)}."
+            )
+        wanted = [levels] if isinstance(levels, str) else list(levels)
+        absent = [x for x in wanted if x not in set(joint.table[dimension])]
+        if absent:
+            raise ArgumentError(
+                f"where= asks for {dimension} {absent[0]!r}, which no universe has: there are "
+                f"{', '.join(map(repr, joint.table[dimension].unique()[:5]))}."
+            )
+        chosen &= joint.table[dimension].isin(wanted).to_numpy()
+    if (chosen & joint.naive).any() or not (~joint.naive).any():
+        raise CorrectionError(
+            "LLM-only universes cannot be pooled: each estimates what its own LLM would find, so "
+            "their mean is no one's answer. Pool corrected universes."
+        )
+    if not chosen.any():
+        raise ArgumentError("where= leaves no universe: ask for levels that occur together.")
+    joint = joint.at(np.flatnonzero(chosen))
+    for dimension in (*ESTIMAND, "vcov"):
+        found = joint.table[dimension].unique()
+        if len(found) > 1:
+            reason = (
+                "repeat the same estimates"
+                if dimension == "vcov"
+                else "estimate different coefficients, and a mean of them answers no question"
+            )
+            raise CorrectionError(
+                f"The universes differ in {dimension} ({', '.join(map(repr, found[:3]))}), so "
+                f"they {reason}: choose one, as in where={{{dimension!r}: {found[0]!r}}}."
+            )
+    return joint
 
 
 def _weights(table: pd.DataFrame, weights: Any | None) -> Float:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from trueup.corrections.auto import Auto
 from trueup.errors import ArgumentError, StudyError, TrueupWarning
-from trueup.inference.simultaneous import max_t_quantile
+from trueup.inference.simultaneous import max_t_quantile, moving
 from trueup.multiverse.covariance import joint_covariance
 from trueup.multiverse.runner import Problems, take_subset
 from trueup.multiverse.universe import Located, Outcome
@@ -126,7 +126,7 @@ class Multiverse:
         df = table["df"].to_numpy(dtype=float)
         # An LLM that never varies within a subset gives an estimate without variance.
         se = np.sqrt(np.diag(V))
-        moves = se > 0
+        moves = moving(V)
         out = np.zeros(len(V))
         if moves.any():
             q = max_t_quantile(V[np.ix_(moves, moves)], level, df[moves], seed=self.seed or 0)
@@ -259,11 +259,12 @@ class Multiverse:
         term: str | None = None,
         weights: Any | None = None,
         method: str = "minimum variance",
+        where: Mapping[str, str | Sequence[str]] | None = None,
     ) -> Pooled:
-        """Pool corrected universes that share one estimand."""
+        """Pool corrected universes that share one estimand; ``where=`` chooses them."""
         from trueup.multiverse import joint
 
-        return joint.pool(self, term, weights, method)
+        return joint.pool(self, term, weights, method, where)
 
     def decompose(self, term: str | None = None) -> Decomposition:
         """Return how much of the spread across universes is due to each dimension."""

@@ -11,6 +11,7 @@ import pandas as pd
 
 from trueup.diagnostics.disagreement import disagreement
 from trueup.errors import ArgumentError, TrueupError
+from trueup.multiverse.decompose import annotator_scores
 from trueup.multiverse.multiverse import Multiverse
 from trueup.report.content import range_sentences, report_content
 from trueup.report.html import ReportTable, write_report
@@ -19,6 +20,10 @@ from trueup.report.style import Reference
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MEASURES = {
+    "accuracy": "Accuracy on the coded sample",
+    "correlation": "Correlation with the human labels of the coded sample",
+}
 KINDS = ("curve", "arrows", "disagreement", "accuracy")
 
 
@@ -39,9 +44,10 @@ def plot(mv: Multiverse, kind: str, term: str | None) -> Figure:
     if kind == "arrows":
         by = [d for d in mv.dimensions if d != "correction" and table[d].nunique() > 1]
         return plots.arrows(table, focus=name, reference=shown, by=tuple(by) or ("llm",))
-    table = table.assign(accuracy=table["llm"].map(accuracies(mv)))
+    measure, scores = accuracies(mv)
+    table = table.assign(accuracy=table["llm"].map(scores))
     return plots.accuracy_against_estimate(
-        table[table["accuracy"].notna()], focus=name, reference=shown
+        table[table["accuracy"].notna()], focus=name, reference=shown, measure=MEASURES[measure]
     )
 
 
@@ -54,8 +60,8 @@ def human_reference(table: pd.DataFrame) -> Reference | None:
     return Reference("human-only", row["estimate"], row["conf_low"], row["conf_high"])
 
 
-def accuracies(mv: Multiverse) -> dict[str, float]:
-    """Return each annotator's weighted share of right labels on the coded rows.
+def accuracies(mv: Multiverse) -> tuple[str, dict[str, float]]:
+    """Return what is measured (accuracy, of numbers correlation), and it by annotator.
 
     Raises
     ------
@@ -67,13 +73,8 @@ def accuracies(mv: Multiverse) -> dict[str, float]:
         raise ArgumentError(
             f"The study has {len(variables)} labelled variables; accuracy needs one."
         )
-    design = mv.study.design(variables)
-    w = design.inverse_probability / design.inverse_probability.sum()
-    human = mv.study.human_labels(variables[0])[design.coded]
-    return {
-        a: float(w @ (mv.study.llm_labels(variables[0], a)[design.coded] == human))
-        for a in mv.study.annotators
-    }
+    measure, scores = annotator_scores(mv.study, variables[0], mv.study.annotators)
+    return measure, {str(a): float(x) for a, x in scores["estimate"].dropna().items()}
 
 
 def pairwise(mv: Multiverse) -> pd.DataFrame:
@@ -104,7 +105,10 @@ def headline(mv: Multiverse, name: str) -> list[str]:
     said: list[str] = []
     try:
         for row in mv.agree_test(name).tests.to_dict("records"):
-            kind = "LLM-only" if row["correction"] == "naive" else row["correction"]
+            kind = row["kind"] if row["kind"] == "LLM-only" else row["correction"]
+            if pd.isna(row["p_value"]):
+                said.append(f"Across annotators the {kind} estimates have no difference to test.")
+                continue
             verdict = "differ" if row["p_value"] < 1 - mv.level else "are not shown to differ"
             said.append(
                 f"Across annotators the {kind} estimates {verdict} "
@@ -142,6 +146,7 @@ def report(mv: Multiverse, path: Path, title: str | None, plan: str) -> Path:
     """Write the page."""
     name = mv.focus
     one = len(mv.study.variables) == 1
+    measure, scores = accuracies(mv) if one else ("accuracy", {})
     seconds = sum(o.seconds for o in mv.outcomes)
     tables = {}
     try:
@@ -161,7 +166,8 @@ def report(mv: Multiverse, path: Path, title: str | None, plan: str) -> Path:
         study=str(mv.study),
         formulas=sorted({o.universe.formula for o in mv.outcomes}),
         reference=human_reference(mv.tidy(name)),
-        accuracy=accuracies(mv) if one else None,
+        accuracy=scores if one else None,
+        measure=MEASURES[measure],
         disagreement=pairwise(mv) if one and len(mv.study.annotators) > 1 else None,
         headline=headline(mv, name),
         tests=printed_tests(mv, name),
