@@ -26,6 +26,7 @@ from trueup.api import (
 )
 from trueup.corrections.auto import Auto
 from trueup.corrections.dsl import DSL
+from trueup.corrections.es import ExpectedScore
 from trueup.corrections.human import Human
 from trueup.corrections.learners import Calibration
 from trueup.corrections.naive import Naive
@@ -61,6 +62,7 @@ __all__ = [
     "PTD",
     "Auto",
     "Calibration",
+    "ExpectedScore",
     "Human",
     "Naive",
     "Sampling",

@@ -9,10 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trueup.errors import ArgumentError, ConvergenceError, CorrectionError
+from trueup.corrections.label_model import multinomial_ridge, softmax
+from trueup.errors import ArgumentError, CorrectionError
 from trueup.study.design import Float
-
-MAX_STEPS = 100
 
 
 class Learner(Protocol):
@@ -57,7 +56,7 @@ class Calibration:
             coef = _multinomial(x, labels, classes, self.penalty)
         slope = coef[1:] / spread[:, None]
         eta = new @ slope + (coef[0] - centre @ slope)
-        return eta[:, 0] if classes is None else _softmax(eta)
+        return eta[:, 0] if classes is None else softmax(eta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,60 +116,14 @@ def _ridge(x: Float, y: Float, penalty: float) -> Float:
     return np.asarray(np.linalg.solve(gram, x.T @ y)[:, None])
 
 
-def _softmax(eta: Float) -> Float:
-    """Return (m, C) probabilities from the (m, C - 1) log-odds against the first class."""
-    full = np.column_stack([np.zeros(len(eta)), eta])
-    full -= full.max(axis=1, keepdims=True)
-    np.exp(full, out=full)
-    return np.asarray(full / full.sum(axis=1, keepdims=True))
-
-
 def _multinomial(x: Float, labels: NDArray[Any], classes: tuple[Any, ...], penalty: float) -> Float:
     """Return (q + 1, C - 1) coefficients by Newton steps on the penalised log-likelihood.
 
     The intercepts get a penalty of a hundredth of a row: enough for a class that no coded row
     of the fold has, too little to matter otherwise.
     """
-    q = x.shape[1]
-    C = len(classes)
     target = np.column_stack([labels == c for c in classes]).astype(float)[:, 1:]
-    ridge = np.full(q, penalty)
+    ridge = np.full(x.shape[1], penalty)
     ridge[0] = 0.01
-    coef = np.zeros((q, C - 1))
-
-    def objective(b: Float) -> float:
-        eta = x @ b
-        top = np.maximum(eta.max(axis=1), 0.0)
-        log_sum = top + np.log(np.exp(-top) + np.exp(eta - top[:, None]).sum(axis=1))
-        return float(log_sum.sum() - (target * eta).sum() + 0.5 * (ridge[:, None] * b * b).sum())
-
-    value = objective(coef)
-    for _ in range(MAX_STEPS):
-        prob = _softmax(x @ coef)[:, 1:]
-        gradient = x.T @ (prob - target) + ridge[:, None] * coef
-        hessian = _multinomial_hessian(x, prob, ridge)
-        step = np.linalg.solve(hessian, gradient.T.ravel()).reshape(C - 1, q).T
-        size = 1.0
-        while objective(coef - size * step) > value + 1e-12 * abs(value) and size > 1e-6:
-            size /= 2
-        coef = coef - size * step
-        value = objective(coef)
-        if np.abs(size * step).max() < 1e-9 * (1.0 + np.abs(coef).max()):
-            return coef
-    raise ConvergenceError(
-        f"The label learner did not converge in {MAX_STEPS} steps. Raise its penalty: "
-        "tu.DSL(learner=tu.Calibration(penalty=10))."
-    )
-
-
-def _multinomial_hessian(x: Float, prob: Float, ridge: Float) -> Float:
-    q, k = x.shape[1], prob.shape[1]
-    out = np.zeros((k, q, k, q))
-    for a in range(k):
-        for b in range(a, k):
-            weight = prob[:, a] * ((a == b) - prob[:, b])
-            block = x.T @ (weight[:, None] * x)
-            out[a, :, b, :] = block
-            out[b, :, a, :] = block
-        out[a, :, a, :] += np.diag(ridge)
-    return out.reshape(k * q, k * q)
+    advice = "Raise its penalty: tu.DSL(learner=tu.Calibration(penalty=10))."
+    return multinomial_ridge(x, target, ridge, advice)[0]

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from trueup.corrections.auto import Auto
 from trueup.corrections.base import Correction
 from trueup.corrections.dsl import DSL
+from trueup.corrections.es import ExpectedScore
 from trueup.corrections.human import Human
 from trueup.corrections.naive import Naive
 from trueup.corrections.ppi import PPI
@@ -23,6 +24,7 @@ NAMES: dict[str, Callable[[], Correction]] = {
     "ppi++": lambda: PPI(tuning="scalar"),
     "ptd": PTD,
     "dsl": DSL,
+    "es": ExpectedScore,
     "pspa": PSPA,
 }
 
