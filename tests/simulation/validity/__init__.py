@@ -1,0 +1,1 @@
+"""Do the intervals hold? A simulation over about 150 situations, kept in the open."""
