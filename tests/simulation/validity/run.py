@@ -5,6 +5,9 @@ is missing of the cells whose ids begin with "f" for an hour, and writes ``table
 ``summary.md`` beside this file (or where ``--table`` says). Run it again to go on. Replications
 are kept in ``.validity`` (``--work``). After a change of a method, ``--again es`` runs that method
 anew on the same data.
+
+With ppi-python, which installs a package ``tests`` of its own, say in the folder ``tests``:
+``python -m simulation.validity.run``.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ from .design import Cell, read
 from .methods import COMPETITORS, DEFAULT, known
 from .shards import BATCH, missing, run_batch
 from .summary import TABLE, build, merge, page, write_table
+
+#: The folder ``.validity`` of the repository, which is not tracked.
+WORK = Path(__file__).resolve().parents[3] / ".validity"
 
 
 def choose_cells(wanted: str, cells: dict[str, Cell]) -> list[Cell]:
@@ -112,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--budget", type=float, default=3600.0, help="seconds")
     parser.add_argument("--methods", help="names, with commas; default: all")
     parser.add_argument("--again", help="methods to run anew")
-    parser.add_argument("--work", default=".validity", help="folder of the replications")
+    parser.add_argument("--work", default=str(WORK), help="folder of the replications")
     parser.add_argument("--table", default=str(TABLE), help="table to update")
     run(parser.parse_args(argv))
 
