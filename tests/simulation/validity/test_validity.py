@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from scipy.stats import binom
 from trueup.corrections.registry import NAMES
 
 from . import data, design, run, shards, summary
-from .methods import ONE, Result, applies, attempt, known, problem_of, replicate
+from .methods import ONE, applies, attempt, known, problem_of, replicate
 
 CELLS = design.read()
 REPS = 200
@@ -34,9 +34,9 @@ REPS = 200
 LEVELS = {"human": (0.935, 0.97), "auto": (0.90, 0.98), "es": (0.935, 0.97)}
 
 SHORT = [
-    *(replace(CELLS[key], N=2_000) for key in ("c012", "c017", "c031", "c044", "c056", "c073")),
-    *(replace(CELLS[key], N=2_000, p=6) for key in ("c020", "c076", "c103")),
-    *(replace(CELLS[key], N=2_000, K=1) for key in ("f04", "f19", "f31")),
+    *(replace(CELLS[key], N=2_000) for key in ("c017", "c031", "c033", "c044", "c066", "c073")),
+    *(replace(CELLS[key], N=2_000, p=3) for key in ("c020", "c076", "c103")),
+    *(replace(CELLS[key], N=2_000) for key in ("f04", "f19", "f31")),
 ]
 
 
@@ -50,16 +50,18 @@ def band(low: float, high: float, reps: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("cell", SHORT, ids=lambda cell: cell.id)
 def test_intervals_hold_their_level(cell):
-    methods = [m for m in LEVELS if m in NAMES]
+    # "auto" of several LLMs costs more than all else here: it is in the long form.
+    auto = "auto@1" if cell.K > 1 else "auto"
+    methods = ["human", auto, *(["es"] if "es" in NAMES else [])]
     rows = [
-        {"method": method, **{f: getattr(result, f) for f in Result.__slots__}}
+        {"method": method, **asdict(result)}
         for rep in range(REPS)
         for method, result in replicate(cell, rep, methods).items()
     ]
     table = summary.cell_table(cell, pd.DataFrame(rows)).set_index("method")
     for method in methods:
         row = table.loc[method]
-        low, high = band(*LEVELS[method], REPS)
+        low, high = band(*LEVELS[method.removesuffix("@1")], REPS)
         assert row["failures"] <= 0.02, row.to_string()
         assert low <= row["coverage"] <= high, row.to_string()
 
