@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from trueup.corrections.problem import build_problem
 from trueup.errors import ArgumentError, TrueupError
 from trueup.multiverse.caught import caught_warnings
 from trueup.multiverse.grid import groups
+from trueup.multiverse.progress import Progress
 from trueup.multiverse.store import Store
 from trueup.multiverse.universe import Outcome, Universe
 from trueup.results.tidy import standard_errors
@@ -58,12 +59,35 @@ def run_universes(
     work = Work(study, subsets, seed, store)
     done = _kept(universes, work)
     left = [u for u in universes if u.number not in done]
-    with _Bar(len(universes), progress) as bar:
+    with Progress(len(universes), progress) as bar:
         bar.add(list(done.values()))
         for part in _parts(left, work, n_jobs):
             bar.add(part)
             done.update({o.universe.number: o for o in part})
     return tuple(done[u.number] for u in universes)
+
+
+def worker_count(n_jobs: int | None) -> int:
+    """Return how many workers joblib makes of ``n_jobs=``.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no number of workers.
+    """
+    from joblib import effective_n_jobs
+
+    whole = n_jobs is None or (isinstance(n_jobs, Integral) and not isinstance(n_jobs, bool))
+    try:
+        if whole:
+            return int(effective_n_jobs(n_jobs))
+        reason = None
+    except (TypeError, ValueError) as error:
+        reason = error
+    raise ArgumentError(
+        f"n_jobs={n_jobs!r} cannot be used: give a number of workers, -1 for all cores, or "
+        "None for what joblib is configured to."
+    ) from reason
 
 
 def _kept(universes: Sequence[Universe], work: Work) -> dict[int, Outcome]:
@@ -90,15 +114,9 @@ def _parts(
     """Yield outcomes as they come: piece by piece, in whatever order they finish."""
     if not universes:
         return
-    from joblib import Parallel, delayed, effective_n_jobs
+    from joblib import Parallel, delayed
 
-    try:
-        workers = effective_n_jobs(n_jobs)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"n_jobs={n_jobs!r} cannot be used: give a number of workers, -1 for all cores, or "
-            "None for what joblib is configured to."
-        ) from error
+    workers = worker_count(n_jobs)
     if workers == 1:
         for group in groups(universes):
             for outcome in _run_group(group, work):
@@ -277,30 +295,3 @@ def _failed(universe: Universe, error: Exception, said: tuple[str, ...], seconds
     text = f"{type(error).__name__}: {error}"
     said = tuple(dict.fromkeys(said))
     return Outcome(universe, "failed", error=text, warnings=said, seconds=seconds)
-
-
-class _Bar:
-    """Progress with counts of universes done and failed."""
-
-    def __init__(self, total: int, show: bool) -> None:
-        self._bar: Any = None
-        self._failed = 0
-        if show and (sys.stderr.isatty() or "ipykernel" in sys.modules):
-            from tqdm.auto import tqdm
-
-            self._bar = tqdm(total=total, desc="universes", unit="fit")
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Count outcomes."""
-        if self._bar is None or not outcomes:
-            return
-        self._failed += sum(o.status == "failed" for o in outcomes)
-        self._bar.set_postfix(failed=self._failed, refresh=False)
-        self._bar.update(len(outcomes))

@@ -4,7 +4,7 @@ import os
 import pickle
 import threading
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ import trueup as tu
 from trueup.errors import ArgumentError, DesignWarning, SmallSampleWarning
 from trueup.multiverse.caught import caught_warnings
 from trueup.multiverse.grid import build_grid
-from trueup.multiverse.runner import _Bar, _pieces, run_universes
+from trueup.multiverse.runner import _pieces, run_universes
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def test_an_outcome_is_small_to_send(small):
     assert len(pickle.dumps(outcome)) < 8 * n * p * 6 + 10_000
 
 
-@pytest.mark.parametrize("n_jobs", [0, "two"])
+@pytest.mark.parametrize("n_jobs", [0, "two", 1.5, True])
 def test_impossible_numbers_of_workers(small, n_jobs):
     with pytest.raises(ArgumentError, match="n_jobs"):
         run(small, ["ptd"], n_jobs=n_jobs)
@@ -166,32 +166,3 @@ def test_labels_that_are_classes_on_the_right_give_the_single_fits():
         single = tu.ols("y ~ C(k)", study, llm=list(u.llm), correction=u.correction)
         np.testing.assert_array_equal(outcome.estimate.theta, single.estimate.theta)
         np.testing.assert_array_equal(outcome.estimate.vcov, single.estimate.vcov)
-
-
-def test_progress_counts_done_and_failed(small, monkeypatch):
-    class Terminal:
-        def __init__(self):
-            self.text = ""
-
-        def write(self, text):
-            self.text += text
-
-        def flush(self):
-            pass
-
-        def isatty(self):
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    (outcome, *_) = run(small, ["ptd"])
-    with _Bar(2, show=True) as bar:
-        bar.add([outcome])
-        bar.add([replace(outcome, status="failed")])
-    assert "2/2" in terminal.text
-    assert "failed=1" in terminal.text
-    quiet = Terminal()
-    monkeypatch.setattr("sys.stderr", quiet)
-    with _Bar(1, show=False) as bar:
-        bar.add([outcome])
-    assert quiet.text == ""
