@@ -13,8 +13,8 @@ from trueup.diagnostics.disagreement import disagreement
 from trueup.errors import ArgumentError, TrueupError
 from trueup.multiverse.decompose import annotator_scores
 from trueup.multiverse.multiverse import Multiverse
-from trueup.report.content import range_sentences, report_content
-from trueup.report.html import ReportTable, write_report
+from trueup.report.content import failed_report_content, range_sentences, report_content
+from trueup.report.html import ReportContent, ReportTable, write_report
 from trueup.report.style import Reference
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ def headline(mv: Multiverse, name: str) -> list[str]:
 def summary(mv: Multiverse, term: str | None) -> str:
     """Return the headline: ranges, tests, failures."""
     name = mv.focus if term is None else term
-    table = mv.tidy(name)
     lines = [f"{len(mv.outcomes)} universes, coefficient of {name!r}.", ""]
-    lines += range_sentences(table)
-    for title, text in printed_tests(mv, name).items():
-        lines += ["", title, text]
+    lines += range_sentences(mv.tidy(name))
+    if _any_fitted(mv):
+        for title, text in printed_tests(mv, name).items():
+            lines += ["", title, text]
     failed = mv.failed()
     if len(failed):
         lines += [
@@ -142,9 +142,15 @@ def summary(mv: Multiverse, term: str | None) -> str:
     return "\n".join(lines)
 
 
+def _any_fitted(mv: Multiverse) -> bool:
+    return any(o.status == "ok" for o in mv.outcomes)
+
+
 def report(mv: Multiverse, path: Path, title: str | None, plan: str) -> Path:
-    """Write the page."""
+    """Write the page; where no universe could be fitted, it says why."""
     name = mv.focus
+    if not _any_fitted(mv):
+        return write_report(path, _failed_content(mv, title, plan))
     one = len(mv.study.variables) == 1
     measure, scores = accuracies(mv) if one else ("accuracy", {})
     seconds = sum(o.seconds for o in mv.outcomes)
@@ -174,7 +180,27 @@ def report(mv: Multiverse, path: Path, title: str | None, plan: str) -> Path:
         tables=tables,
         plan=plan,
         seed=mv.seed,
-        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        created=_now(),
         seconds=seconds,
     )
     return write_report(path, content)
+
+
+def _failed_content(mv: Multiverse, title: str | None, plan: str) -> ReportContent:
+    """Return the page of a multiverse in which nothing could be fitted."""
+    return failed_report_content(
+        mv.tidy(),
+        mv.dimensions,
+        focus=mv.focus,
+        title=title,
+        study=str(mv.study),
+        formulas=sorted({o.universe.formula for o in mv.outcomes}),
+        plan=plan,
+        seed=mv.seed,
+        created=_now(),
+        seconds=sum(o.seconds for o in mv.outcomes),
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -116,6 +116,55 @@ def report_content(
     )
 
 
+def failed_report_content(
+    table: pd.DataFrame,
+    dimensions: Sequence[str],
+    *,
+    focus: str,
+    study: str,
+    title: str | None = None,
+    formulas: Sequence[str] = (),
+    plan: str = "",
+    seed: int | None = None,
+    created: str = "",
+    seconds: float | None = None,
+) -> ReportContent:
+    """Gather what a report says where no universe could be fitted: the reasons, no figures.
+
+    Parameters
+    ----------
+    table : DataFrame, one row per universe
+        Columns ``universe``, the dimensions and ``error``; where present ``warnings``.
+    dimensions, focus, study, title, formulas, plan, seed, created, seconds
+        As in :func:`report_content`.
+
+    Returns
+    -------
+    ReportContent
+    """
+    failed = _failed(table, dimensions)
+    counts = failed["reason"].value_counts()
+    reasons = pd.DataFrame({"universes": counts.to_numpy(), "reason": counts.index})
+    return ReportContent(
+        title=title or f"Multiverse of {focus}",
+        question=[f"How does the coefficient of {focus} depend on who labelled?"],
+        study=study,
+        headline=[
+            f"None of {len(table):,} universes could be fitted, so there is no estimate.",
+            f"The commonest reason ({counts.iloc[0]:,} universes): {counts.index[0]}",
+        ],
+        formulas=formulas,
+        tables={"Why universes failed": ReportTable(reasons, "Each reason once, commonest first.")},
+        warnings=counted_warnings(table),
+        failed=failed,
+        plan=plan,
+        versions=software_versions(),
+        seed=seed,
+        created=created,
+        seconds=seconds,
+    )
+
+
 def software_versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that computed the numbers."""
     return {name: version(name) for name in _SOFTWARE} | {
@@ -139,6 +188,8 @@ def range_sentences(table: pd.DataFrame) -> list[str]:
     LLM-only: 2 estimates, from -0.2 to 0.9; 1 significantly below zero, 1 significantly above.
     Corrected: 1 estimate, 0.5; 0 significantly below zero, 1 significantly above.
     """
+    if "status" in table and len(table) and (table["status"] == "failed").all():
+        return [f"0 of {len(table):,} universes have an estimate."]
     ok = style.checked(table, [*style.ESTIMATE, "correction"], "report")
     said = [f"{len(ok):,} of {len(table):,} universes have an estimate."]
     kind = np.array([style.kind_of(str(c)) for c in ok["correction"]])
