@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,9 +19,10 @@ from trueup.errors import ArgumentError, SmallSampleWarning
 from trueup.families.base import Family
 from trueup.families.registry import family_for, glm_family
 from trueup.inference.vcov import Vcov, as_vcov
-from trueup.multiverse.grid import Corrections, Exclude, LLMs, build_grid
-from trueup.multiverse.multiverse import Multiverse, warn_focus
-from trueup.multiverse.runner import run_universes
+from trueup.multiverse.focus import check_focus, warn_focus
+from trueup.multiverse.grid import Annotators, Corrections, Exclude, LLMs, build_grid
+from trueup.multiverse.multiverse import Multiverse
+from trueup.multiverse.runner import run_universes, worker_count
 from trueup.multiverse.store import Store
 from trueup.results.fit import Fit
 from trueup.results.tidy import check_level
@@ -428,7 +431,7 @@ def grid(
     subsets: Mapping[str, Any] | None = None,
     vcov: str | Vcov | Sequence[str | Vcov] = "HC3",
     exclude: Exclude = None,
-    annotators: pd.DataFrame | None = None,
+    annotators: Annotators = None,
 ) -> pd.DataFrame:
     """Return the universes that :func:`multiverse` would fit, before anything runs.
 
@@ -469,6 +472,15 @@ def grid(
     ).table()
 
 
+def _seed(seed: int | None) -> int:
+    """Return the random state to use, drawn where none was given."""
+    if seed is None:
+        return secrets.randbits(32)
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
+        raise ArgumentError(f"seed={seed!r} must be a whole number of 0 or more, or None.")
+    return int(seed)
+
+
 def multiverse(
     formulas: str | Sequence[str] | Mapping[str, str],
     study: Study,
@@ -480,7 +492,7 @@ def multiverse(
     subsets: Mapping[str, Any] | None = None,
     vcov: str | Vcov | Sequence[str | Vcov] = "HC3",
     exclude: Exclude = None,
-    annotators: pd.DataFrame | None = None,
+    annotators: Annotators = None,
     level: float = 0.95,
     n_jobs: int | None = None,
     store: str | Path | None = None,
@@ -514,7 +526,7 @@ def multiverse(
     exclude : str or callable, optional
         Universes to leave out: a condition on the dimensions, such as
         ``"correction == 'dsl' and subset == 'tweets'"``, or a function of their mapping.
-    annotators : DataFrame, optional
+    annotators : DataFrame, or mapping of annotator to mapping, optional
         More metadata, one row for each annotator (index or column ``llm``); each column becomes
         a dimension, beside the fields of the column pattern.
     level : float
@@ -524,7 +536,8 @@ def multiverse(
     store : path, optional
         Folder that keeps results as they come; a second call computes only what is missing.
     progress : bool
-        Whether to show progress on a terminal.
+        Whether to show progress: a bar on a terminal or in a notebook; elsewhere a line on the
+        standard error stream every half minute, none for a run that takes less.
     seed : int, optional
         Random state of all that is drawn; None draws one and records it.
 
@@ -535,7 +548,7 @@ def multiverse(
     Raises
     ------
     ArgumentError
-        If the grid is empty, or no formula has the focal term.
+        If an argument cannot be used, the grid is empty, or no formula has the focal term.
     StoreError
         If the store cannot be written or was made from other data.
 
@@ -555,9 +568,10 @@ def multiverse(
     Plagborg-Møller (2019), Simultaneous confidence bands.
     """
     check_level(level)
-    if not isinstance(study, Study):
-        raise ArgumentError(f"study must be a tu.Study, got {type(study).__name__}.")
-    chosen_seed = secrets.randbits(32) if seed is None else int(seed)
+    worker_count(n_jobs)
+    chosen_seed = _seed(seed)
+    if store is not None and not isinstance(store, (str, PathLike)):
+        raise ArgumentError(f"store={store!r} must be the path of a folder.")
     plan = build_grid(
         formulas,
         study,
@@ -569,6 +583,7 @@ def multiverse(
         exclude=exclude,
         annotators=annotators,
     )
+    check_focus(focus, plan.universes, study, plan.subsets, chosen_seed)
     kept = None
     if store is not None:
         kept = Store.open(store, study, plan.subsets)

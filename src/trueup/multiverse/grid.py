@@ -8,6 +8,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from itertools import product
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 
 from trueup.corrections.base import Correction
@@ -26,6 +27,7 @@ from trueup.study.tables import nearest
 NO_LLM = "(human)"
 Exclude = str | Callable[[dict[str, str]], bool] | None
 Corrections = str | Correction | Sequence[str | Correction] | Mapping[str, str | Correction]
+Annotators = pd.DataFrame | Mapping[str, Mapping[str, Any]] | None
 LLMs = str | Sequence[str | Sequence[str]] | None
 #: Columns of the tables that a multiverse gives, which no field of metadata may be called.
 RESERVED = (
@@ -60,7 +62,7 @@ def build_grid(
     subsets: Mapping[str, Any] | None = None,
     vcov: str | Vcov | Sequence[str | Vcov] = "HC3",
     exclude: Exclude = None,
-    annotators: pd.DataFrame | None = None,
+    annotators: Annotators = None,
 ) -> Grid:
     """Build the grid; see :func:`trueup.multiverse`.
 
@@ -70,6 +72,8 @@ def build_grid(
         If a name is unknown or stands twice, a condition or formula cannot be read, or no
         universe is left.
     """
+    if not isinstance(study, Study):
+        raise ArgumentError(f"study must be a tu.Study, got {type(study).__name__}.")
     named_formulas = expand_formulas(formulas)
     families = _families(family)
     sets = _annotator_sets(study, llm)
@@ -126,12 +130,21 @@ def _note_naive(methods: Mapping[str, Correction], sets: Mapping[str, tuple[str,
 
 def _subsets(study: Study, subsets: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return name -> rows, after checking that conditions and masks can be read."""
+    if subsets is not None and not isinstance(subsets, Mapping):
+        raise ArgumentError(
+            f"subsets= must map names to rows, got {type(subsets).__name__}: write "
+            '{"all": None, "long": "words > 300"}.'
+        )
     parts = {"all": None} if subsets is None else dict(subsets)
     if not parts or not all(isinstance(name, str) and name for name in parts):
         raise ArgumentError('subsets= must map names to rows, e.g. {"all": None, "long": "x > 3"}.')
     for name, rows in parts.items():
         if rows is None:
             continue
+        if not isinstance(rows, str) and np.ndim(rows) == 0:
+            raise ArgumentError(
+                f"Subset {name!r} is {rows!r}: give a condition, a mask, positions, or None."
+            )
         try:
             row_positions(study, rows)
         except StudyError:
@@ -148,6 +161,11 @@ def _families(family: str | Family | Sequence[str]) -> list[Family]:
     if not given:
         raise ArgumentError("family= is empty: name at least one.")
     out = [family_for(f) if isinstance(f, str) else f for f in given]
+    for f in out:
+        if isinstance(f, type) or not hasattr(f, "name"):
+            raise ArgumentError(
+                f"family={f!r} is not a family: use a name such as 'ols' or 'logit', or a list."
+            )
     names = [f.name for f in out]
     if len(set(names)) < len(names):
         raise ArgumentError(f"family= has a family twice: {', '.join(names)}. Name each once.")
@@ -156,17 +174,37 @@ def _families(family: str | Family | Sequence[str]) -> list[Family]:
 
 def _annotator_sets(study: Study, llm: LLMs) -> dict[str, tuple[str, ...]]:
     """Return name -> annotators: one each, or several used jointly where a list is nested."""
+    if llm is not None and not isinstance(llm, Sequence):
+        raise ArgumentError(
+            f"llm={llm!r} must be 'all', the name of an annotator, a pattern, or a list of these."
+        )
     entries = ["all"] if llm is None else [llm] if isinstance(llm, str) else list(llm)
     out: dict[str, tuple[str, ...]] = {}
     for entry in entries:
         if isinstance(entry, str):
-            out.update({name: (name,) for name in study.resolve(entry)})
-            continue
-        names = study.resolve(list(entry))
-        out["+".join(names)] = names
+            sets: list[tuple[str, ...]] = [(name,) for name in study.resolve(entry)]
+        else:
+            sets = [_joint_set(study, entry)]
+        for names in sets:
+            name = "+".join(names)
+            if name in out:
+                raise ArgumentError(f"llm= has {name!r} twice, by name or pattern: name each once.")
+            out[name] = names
     if not out:
         raise ArgumentError("llm= is empty: name at least one annotator.")
     return out
+
+
+def _joint_set(study: Study, entry: Sequence[str]) -> tuple[str, ...]:
+    """Return the annotators of a list within ``llm=``, which are used jointly."""
+    names = study.resolve(entry)
+    each = [name for one in entry for name in study.resolve(one)]
+    twice = [name for name in names if each.count(name) > 1]
+    if twice:
+        raise ArgumentError(
+            f"llm= has {twice[0]!r} twice in one list, by name or pattern: name each once."
+        )
+    return names
 
 
 def _corrections(corrections: Corrections) -> dict[str, Correction]:
@@ -176,8 +214,10 @@ def _corrections(corrections: Corrections) -> dict[str, Correction]:
         given: Sequence[str | Correction]
         if isinstance(corrections, str) or hasattr(corrections, "estimate"):
             given = [cast(str | Correction, corrections)]
-        else:
+        elif isinstance(corrections, Sequence):
             given = list(corrections)
+        else:
+            given = [as_correction(corrections)]  # says what it should be
         named = {}
         for c in given:
             name = c if isinstance(c, str) else _readable(as_correction(c))
@@ -208,18 +248,18 @@ def _short(value: Any) -> str:
 
 
 def _vcovs(vcov: str | Vcov | Sequence[str | Vcov]) -> dict[str, Vcov]:
-    given = [vcov] if isinstance(vcov, (str, Vcov)) else list(vcov)
+    given = list(vcov) if isinstance(vcov, Sequence) and not isinstance(vcov, str) else [vcov]
     out = {v if isinstance(v, str) else repr(v): as_vcov(v) for v in given}
     if len(out) != len(given) or not out:
         raise ArgumentError("vcov= must name at least one kind, each once.")
     return out
 
 
-def _metadata(study: Study, annotators: pd.DataFrame | None) -> dict[str, dict[str, str]]:
+def _metadata(study: Study, annotators: Annotators) -> dict[str, dict[str, str]]:
     """Return what is known of each annotator: pattern fields and the user's own table."""
     out = {a: {k: str(v) for k, v in study.annotator(a).metadata.items()} for a in study.annotators}
     if annotators is not None:
-        table = annotators.set_index("llm") if "llm" in annotators else annotators
+        table = _annotator_table(annotators)
         names = [str(name) for name in table.index]
         unknown = [name for name in names if name not in out]
         if unknown:
@@ -241,18 +281,62 @@ def _metadata(study: Study, annotators: pd.DataFrame | None) -> dict[str, dict[s
     return out
 
 
+def _annotator_table(annotators: Any) -> pd.DataFrame:
+    """Return one row for each annotator described, named by the index."""
+    if isinstance(annotators, Mapping):
+        if not all(isinstance(about, Mapping) for about in annotators.values()):
+            raise ArgumentError(
+                "annotators= as a mapping must give a mapping for each annotator, as in "
+                "{'gpt__p1': {'size': 'large'}}."
+            )
+        return pd.DataFrame.from_dict(
+            {str(name): dict(about) for name, about in annotators.items()},
+            orient="index",
+            dtype=object,
+        )
+    if not isinstance(annotators, pd.DataFrame):
+        raise ArgumentError(
+            "annotators= must be a pandas DataFrame with a row for each annotator, or a mapping "
+            f"of annotators to mappings, got {type(annotators).__name__}."
+        )
+    return annotators.set_index("llm") if "llm" in annotators else annotators
+
+
 def _keep(universes: list[Universe], exclude: Exclude) -> list[Universe]:
     """Return the universes that ``exclude=`` leaves."""
     if exclude is None:
         return universes
     if not isinstance(exclude, str):
-        return [u for u in universes if not exclude(dict(u.dimensions))]
+        if not callable(exclude):
+            raise ArgumentError(
+                f"exclude={exclude!r} must be a condition on the dimensions, such as "
+                "\"correction == 'dsl'\", or a function of their mapping."
+            )
+        return [u for u in universes if not _excluded(exclude, dict(u.dimensions))]
     table = pd.DataFrame([dict(u.dimensions) for u in universes])
     try:
         out = evaluate_condition(exclude, list(map(str, table)), lambda names: table[list(names)])
     except ArgumentError as error:
         raise ArgumentError(f"exclude= cannot be evaluated on the dimensions: {error}") from error
     return [u for u, gone in zip(universes, out, strict=True) if not gone]
+
+
+def _excluded(rule: Callable[[dict[str, str]], bool], levels: dict[str, str]) -> bool:
+    try:
+        answer = rule(levels)
+    except KeyError as error:
+        name = str(error.args[0]) if error.args else ""
+        raise ArgumentError(
+            f"exclude= asks for {name!r}, which is no dimension of the grid.{nearest(name, levels)}"
+        ) from error
+    except (TypeError, AttributeError, IndexError) as error:
+        raise ArgumentError(
+            f"exclude= must be a function of one mapping of dimensions to levels; it failed on "
+            f"{levels}: {type(error).__name__}: {error}."
+        ) from error
+    if not isinstance(answer, (bool, np.bool_)):
+        raise ArgumentError(f"exclude= must return True or False; for {levels} it gave {answer!r}.")
+    return bool(answer)
 
 
 def specification(universe: Universe, seed: int | None) -> str:

@@ -342,19 +342,3 @@ def _coefficients(outcomes: Sequence[Outcome], term: str | None, level: float) -
     columns["warnings"] = ["; ".join(o.warnings) for o, _ in at]
     columns["seconds"] = [o.seconds for o, _ in at]
     return pd.DataFrame(columns)
-
-
-def warn_focus(multiverse: Multiverse) -> None:
-    """Warn of formulas without the focal term; raise where every fitted universe lacks it."""
-    fitted = [o for o in multiverse.outcomes if o.status == "ok"]
-    if not fitted:
-        return
-    multiverse.chosen()
-    without = sorted({o.universe.formula for o in fitted if multiverse.focus not in o.terms})
-    if without:
-        warnings.warn(
-            f"The focal term {multiverse.focus!r} is absent from {len(without)} formula(s): "
-            f"{'; '.join(without[:3])}. Their universes are kept without it.",
-            TrueupWarning,
-            stacklevel=3,
-        )

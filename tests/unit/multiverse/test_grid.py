@@ -78,11 +78,65 @@ def test_corrections_may_be_named(small):
         ({"annotators": pd.DataFrame({"llm": ["gpt__short"] * 2, "size": [1, 2]})}, "twice"),
         ({"annotators": pd.DataFrame({"llm": ["gpt__shot"], "size": [1]})}, "'gpt__short'"),
         ({"annotators": pd.DataFrame({"estimate": [1]}, index=["gpt__short"])}, "'estimate'"),
+        ({"annotators": {"gpt__short": "large"}}, "a mapping for each annotator"),
+        ({"annotators": {"gpt__shot": {"size": 1}}}, "Did you mean 'gpt__short'"),
+        ({"annotators": ["gpt__short"]}, "annotators= must be a pandas DataFrame.*got list"),
+        ({"exclude": lambda u: u["modl"] == "gpt"}, "asks for 'modl'.*Did you mean 'model'"),
+        ({"exclude": lambda: True}, "function of one mapping.*TypeError"),
+        ({"exclude": lambda u: u.model == "gpt"}, "function of one mapping.*AttributeError"),
+        ({"exclude": lambda u: None}, "must return True or False.*None"),
+        ({"exclude": 5}, "exclude=5 must be a condition"),
+        ({"llm": ["gpt__short", "gpt__short"]}, "'gpt__short' twice"),
+        ({"llm": ["all", "gpt__*"]}, "'gpt__short' twice"),
+        ({"llm": [["gpt__short", "gpt*"]], "corrections": "ptd"}, "'gpt__short' twice in one"),
+        ({"llm": 5}, "llm=5 must be"),
+        ({"llm": [5]}, "llm=5 must be"),
+        ({"llm": []}, "llm= is empty"),
+        ({"llm": "gtp__short"}, "Did you mean 'gpt__short'"),
+        ({"subsets": ["place == 'land'"]}, "subsets= must map names to rows, got list"),
+        ({"subsets": "place == 'land'"}, "subsets= must map names to rows, got str"),
+        ({"subsets": {"a": 3}}, "Subset 'a' is 3"),
+        ({"subsets": {}}, "subsets="),
+        ({"corrections": 5}, "correction=5 is not a correction"),
+        ({"corrections": None}, "correction=None is not a correction"),
+        ({"corrections": []}, "corrections= is empty"),
+        ({"family": 5}, "family=5 is not a family"),
+        ({"vcov": 5}, "vcov=5 is unknown"),
+        ({"vcov": []}, "vcov="),
     ],
 )
 def test_bad_arguments(small, arguments, match):
     with pytest.raises(ArgumentError, match=match):
         tu.grid("v ~ t", small, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("formulas", "match"),
+    [
+        ([], "formulas= is empty"),
+        ({}, "formulas= is empty"),
+        (5, "got int"),
+        ([5], "must be text, got 5"),
+        ({"a": None}, "formulas= must be text"),
+        (["v ~ t", "v ~ t"], "stands twice"),
+        ("", "must be text such as"),
+    ],
+)
+def test_formulas_that_are_none(small, formulas, match):
+    with pytest.raises((ArgumentError, FormulaError), match=match):
+        tu.grid(formulas, small)
+
+
+def test_a_study_that_is_none(data):
+    with pytest.raises(ArgumentError, match=r"study must be a tu\.Study, got DataFrame"):
+        tu.grid("v ~ t", data)
+
+
+def test_annotators_may_be_described_by_a_mapping(small):
+    about = {"gpt__short": {"size": 8, "open": True}, "llama__short": {"size": 70}}
+    grid = tu.grid("v ~ t", small, annotators=about, corrections="naive").set_index("llm")
+    assert grid.loc["gpt__short", ["model", "size", "open"]].tolist() == ["gpt", "8", "True"]
+    assert grid.loc["llama__short", ["size", "open"]].tolist() == ["70", ""]
 
 
 @pytest.mark.parametrize("formula", ["v t", "v ~ t +", "v + t ~ x", "v ~ nothing(t)"])

@@ -75,7 +75,7 @@ def test_annotators_may_be_used_jointly_and_described(small):
         ({"llm": "claude"}, "claude"),
         ({"vcov": ["HC3", "HC3"]}, "each once"),
         ({"subsets": {}}, "subsets="),
-        ({"focus": "treated"}, "No fitted universe has a term 'treated'"),
+        ({"focus": "treated"}, "No universe has a term 'treated'"),
         ({"level": 1.5}, "level"),
     ],
 )
