@@ -49,11 +49,13 @@ def demo(
 def _fit(plan: Plan, out: Path, n_jobs: int | None) -> Multiverse:
     """Fit what a plan says, resuming what a folder of results holds."""
     from trueup.api import multiverse
-    from trueup.plan import plan_study, read_data
+    from trueup.plan import check_columns, plan_study, read_data
 
+    study = plan_study(plan, read_data(plan.data))
+    check_columns(plan, study)
     return multiverse(
         plan.formulas,
-        plan_study(plan, read_data(plan.data)),
+        study,
         focus=plan.focus,
         family=plan.family,
         llm=plan.use,
@@ -72,6 +74,18 @@ def _refused(error: Exception) -> typer.Exit:
     """Say what went wrong, and return the exit that says so to the shell."""
     typer.echo(f"Error: {error}", err=True)
     return typer.Exit(1)
+
+
+def _stop_if_all_failed(mv: Multiverse) -> None:
+    """Say why no universe could be fitted, and tell the shell so."""
+    from trueup.plan import commonest_failures
+
+    if any(o.status == "ok" for o in mv.outcomes):
+        return
+    typer.echo(f"Error: none of {len(mv.outcomes)} universes could be fitted.", err=True)
+    for reason in commonest_failures(mv):
+        typer.echo(f"  {reason}", err=True)
+    raise typer.Exit(1)
 
 
 @app.command()
@@ -96,6 +110,7 @@ def run(
     typer.echo(f"{mv.summary()}\n")
     for file in files:
         typer.echo(f"Written: {file}")
+    _stop_if_all_failed(mv)
 
 
 @app.command()
@@ -113,3 +128,4 @@ def report(
     except (TrueupError, OSError) as error:
         raise _refused(error) from error
     typer.echo(f"Written: {file}")
+    _stop_if_all_failed(mv)

@@ -90,6 +90,26 @@ def parse(formula: str) -> Parsed:
     >>> parse("log(words) ~ positive * C(source)").exogenous
     'positive * C(source)'
     """
+    parsed = split_formula(formula)
+    _check(parsed)
+    return parsed
+
+
+def split_formula(formula: str) -> Parsed:
+    """Split a formula as :func:`parse` does, without reading the pieces.
+
+    Nothing is expanded, so this is quick whatever the formula says.
+
+    Raises
+    ------
+    FormulaError
+        If brackets, bars and tildes do not fit together.
+
+    Examples
+    --------
+    >>> split_formula("y ~ (a + b)**9").exogenous
+    '(a + b)**9'
+    """
     if not isinstance(formula, str) or not formula.strip():
         raise FormulaError(f"A formula must be text such as 'y ~ x', not {formula!r}.")
     model, *bars = _split(formula, "|")
@@ -105,7 +125,7 @@ def parse(formula: str) -> Parsed:
             "regressors after it, as in 'y ~ x' or, for a mean, 'y ~ 1'."
         )
     exogenous, endogenous, instruments = _take_instruments(sides[1])
-    parsed = Parsed(
+    return Parsed(
         formula=formula.strip(),
         outcome=sides[0].strip(),
         exogenous=exogenous,
@@ -113,8 +133,6 @@ def parse(formula: str) -> Parsed:
         instruments=instruments,
         absorbed=tuple(_absorbed(piece) for bar in bars for piece in _split(bar, "+")),
     )
-    _check(parsed)
-    return parsed
 
 
 def variables_of(parsed: Parsed) -> tuple[str, ...]:

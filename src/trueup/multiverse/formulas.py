@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, combinations
+from math import prod
+from operator import mul
 
 from trueup.errors import ArgumentError, FormulaError
 from trueup.formula.parse import parse
@@ -16,7 +18,9 @@ _QUOTED = re.compile(r"""`[^`]*`|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 _NOTHING = "\0"
 
 
-def expand_formulas(formulas: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+def expand_formulas(
+    formulas: str | Sequence[str] | Mapping[str, str], check: Callable[[str], object] = parse
+) -> dict[str, str]:
     """Return named formulas, each known to be readable.
 
     Parameters
@@ -25,6 +29,8 @@ def expand_formulas(formulas: str | Sequence[str] | Mapping[str, str]) -> dict[s
         A formula may hold operators: ``sw(a, b)`` one of a and b; ``sw0`` also none;
         ``csw(a, b)`` a, then a + b; ``csw0`` also none; ``mvsw(a, b)`` every subset. On the left
         ``sw(y1, y2) ~ ...`` means several outcomes.
+    check : callable
+        Called with each formula that comes out; raises where it cannot be used.
 
     Returns
     -------
@@ -54,11 +60,40 @@ def expand_formulas(formulas: str | Sequence[str] | Mapping[str, str]) -> dict[s
                 key = f"{name} {number}"
             if key in out:
                 raise ArgumentError(f"The formula {key!r} stands twice: name each formula once.")
-            parse(variant)
+            check(variant)
             out[key] = variant
     if not out:
         raise ArgumentError("formulas= is empty: give at least one formula.")
     return out
+
+
+def count_variants(formula: str) -> int:
+    """Return how many formulas the operators in one make, without making them.
+
+    Raises
+    ------
+    FormulaError
+        If a bracket is not closed.
+
+    Examples
+    --------
+    >>> count_variants("y ~ x + mvsw(a, b, c) + sw(d, csw0(e, f))")
+    32
+    """
+    plain = _blank_quotes(formula)
+    count, position = 1, 0
+    while found := _CALL.search(plain, position):
+        position = _closing(plain, found.end(), formula)
+        inside = [count_variants(p) for p in _arguments(formula[found.end() : position])]
+        count *= _count_choices(found.group(1), inside)
+    return count
+
+
+def _count_choices(operator: str, inside: list[int]) -> int:
+    if operator == "mvsw":
+        return prod(1 + n for n in inside)
+    chosen = sum(accumulate(inside, mul)) if operator.startswith("csw") else sum(inside)
+    return chosen + operator.endswith("0")
 
 
 def _named(formulas: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:
@@ -75,21 +110,29 @@ def _named(formulas: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str,
 
 
 def _expand(formula: str) -> list[str]:
-    plain = _blank_quotes(formula)
-    found = _CALL.search(plain)
-    if found is None:
-        return [_tidy(formula)]
-    start = found.end()
-    stop = _closing(plain, start, formula)
-    pieces = _arguments(formula[start:stop])
+    out: list[str] = []
+    left = [formula]
+    while left:
+        text = left.pop()
+        found = _CALL.search(_blank_quotes(text))
+        if found is None:
+            out.append(_tidy(text))
+        else:
+            left += _variants(text, found)[::-1]
+    return out
+
+
+def _variants(formula: str, found: re.Match[str]) -> list[str]:
+    """Return a formula once for each choice of one of its operators."""
+    stop = _closing(_blank_quotes(formula), found.end(), formula)
+    pieces = _arguments(formula[found.end() : stop])
     if not all(pieces):
         raise FormulaError(
             f"{found.group(1)}(...) in {formula!r} has an empty argument: write "
             f"{found.group(1)}(a, b)."
         )
     before, after = formula[: found.start()], formula[stop + 1 :]
-    variants = [f"{before}{choice}{after}" for choice in _choices(found.group(1), pieces)]
-    return [done for variant in variants for done in _expand(variant)]
+    return [f"{before}{choice}{after}" for choice in _choices(found.group(1), pieces)]
 
 
 def _choices(operator: str, pieces: list[str]) -> list[str]:

@@ -1,56 +1,27 @@
-"""A plan file: a multiverse that can be written down, and registered, before the data are seen."""
+"""Read a plan file and check it, and the data and the study that it describes."""
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import json
-import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from difflib import get_close_matches
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from trueup.errors import ArgumentError, FormulaError, MissingExtraError, PlanError
-from trueup.formula.parse import parse
+from trueup.formula.parse import split_formula
 from trueup.multiverse.formulas import expand_formulas
-from trueup.multiverse.multiverse import Multiverse
-from trueup.report.content import software_versions
+from trueup.plan import guard
 from trueup.study.sampling import Sampling
 from trueup.study.study import Study
 
-#: Functions that a formula of a plan may call: formulas of a plan are data from someone else.
-TRANSFORMS = ("C", "I", "log", "log2", "log10", "exp", "abs", "scale", "center", "poly", "bs")
-#: The largest power in a formula of a plan: a tower of them would never end.
-_POWER = 10
+#: The largest plan file, in bytes.
+_BYTES = 1_000_000
 #: Cells of a text file that mean "missing". Pandas also takes "None" and "n/a", which are labels.
 _MISSING = ("", "NA", "NaN", "nan", "<NA>", "null", "NULL")
-#: Files of a folder of results.
-PLAN, MANIFEST, REPORT = "plan.toml", "manifest.json", "report.html"
-_NODES = (
-    ast.Expression,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.Call,
-    ast.keyword,
-    ast.Name,
-    ast.Load,
-    ast.Constant,
-    ast.List,
-    ast.Tuple,
-    ast.operator,
-    ast.unaryop,
-    ast.boolop,
-    ast.cmpop,
-)
 _TABLES = ("human", "llm", "sampling", "subsets")
 _KEYS: dict[str, tuple[type, ...]] = {
     "data": (str,),
@@ -147,27 +118,18 @@ def read_plan(path: str | Path, data: Path | None = None) -> Plan:
     ------
     PlanError
         If the file is missing or not TOML, a key is unknown or of the wrong type, the data file
-        is missing, or a formula calls what it may not.
+        is missing, or a formula or condition calls what it may not (see
+        :func:`~trueup.plan.check_formula`) or is too large to be expanded.
     """
     source = Path(path)
-    try:
-        text = source.read_text(encoding="utf-8")
-        content = tomllib.loads(text)
-    except OSError as error:
-        raise PlanError(f"The plan {source} cannot be read: {error.strerror or error}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"The plan {source} is not valid TOML: {error}.") from error
+    text, content = _read_toml(source)
     _check_keys(source, content)
     data = source.parent / content["data"] if data is None else data
     if not data.is_file():
         raise PlanError(f"The plan {source} names data {str(data)!r}, which is not there.")
-    try:
-        named = expand_formulas(content["formulas"])
-    except (FormulaError, ArgumentError) as error:
-        raise PlanError(f"In the plan {source}: {error}") from error
-    for formula in named.values():
-        check_formula(formula)
+    named = _formulas(source, content["formulas"])
     subsets = content.get("subsets")
+    _check_conditions(subsets or {}, content.get("exclude"))
     options = ("cluster", "weights", "tuned_on", "missing")
     corrections = content.get("corrections", ["naive", "human", "auto"])
     return Plan(
@@ -190,6 +152,47 @@ def read_plan(path: str | Path, data: Path | None = None) -> Plan:
         subsets=None if subsets is None else {k: v or None for k, v in subsets.items()},
         study_options={k: content[k] for k in options if k in content},
     )
+
+
+def _read_toml(source: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        if source.stat().st_size > _BYTES:
+            raise PlanError(f"The plan {source} is larger than {_BYTES:,} bytes: is it a plan?")
+        text = source.read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
+    except OSError as error:
+        raise PlanError(f"The plan {source} cannot be read: {error.strerror or error}.") from error
+    except RecursionError as error:
+        raise PlanError(f"The plan {source} has lists or tables nested too deeply.") from error
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+        raise PlanError(f"The plan {source} is not valid TOML: {error}.") from error
+
+
+def _formulas(source: Path, given: str | list[str] | dict[str, str]) -> dict[str, str]:
+    """Return the formulas by name, refused before they are expanded where they are too large."""
+    texts = [given] if isinstance(given, str) else list(dict.fromkeys(_values(given)))
+    guard.check_size(texts)
+    try:
+        named = expand_formulas(given, check=split_formula)
+    except (FormulaError, ArgumentError) as error:
+        raise PlanError(f"In the plan {source}: {error}") from error
+    guard.check_total(named.values())
+    for formula in named.values():
+        guard.check_formula(formula)
+    return named
+
+
+def _values(given: list[str] | dict[str, str]) -> list[str]:
+    return list(given.values()) if isinstance(given, dict) else given
+
+
+def _check_conditions(subsets: Mapping[str, str], exclude: str | None) -> None:
+    for name, condition in subsets.items():
+        if condition:
+            guard.check_condition(condition, f"subset {name!r}")
+    if exclude is not None:
+        # The dimensions hold text: arithmetic could only repeat it, in the worst case without end.
+        guard.check_condition(exclude, "exclude", arithmetic=False)
 
 
 def _check_keys(source: Path, content: dict[str, Any]) -> None:
@@ -220,72 +223,6 @@ def _near(key: str, known: Any) -> str:
     return f" Did you mean {near[0]!r}?" if near else f" Known keys: {', '.join(known)}."
 
 
-def check_formula(formula: str) -> None:
-    """Refuse a formula that does more than combine columns by named transforms.
-
-    Raises
-    ------
-    PlanError
-        Showing the piece that is not allowed.
-
-    Examples
-    --------
-    >>> check_formula("y ~ x + log(words) + C(source)")
-    """
-    try:
-        parsed = parse(formula)
-    except FormulaError as error:
-        raise PlanError(f"The formula {formula!r} cannot be used in a plan. {error}") from error
-    parts = [parsed.outcome, parsed.exogenous, parsed.endogenous, parsed.instruments]
-    for part in parts:
-        if part:
-            _check_part(formula, part)
-
-
-def _check_part(formula: str, part: str) -> None:
-    text = part.replace(":", "*").strip()
-    for name in _quoted(text):
-        text = text.replace(f"`{name}`", "column")
-    if not text or text.startswith(("-", "+")):
-        text = f"0 {text}"
-    try:
-        tree = ast.parse(text, mode="eval")
-    except SyntaxError as error:
-        raise PlanError(f"The formula {formula!r} cannot be read at {part!r}.") from error
-    for node in ast.walk(tree):
-        if not _allowed(node):
-            piece = ast.get_source_segment(text, node) or type(node).__name__
-            raise PlanError(
-                f"The formula {formula!r} has {piece!r}, which a plan may not use. Allowed are "
-                f"columns, operators and {', '.join(TRANSFORMS)}; compute anything else as a "
-                "column of the data."
-            )
-
-
-def _allowed(node: ast.AST) -> bool:
-    """Whether a piece of an expression may stand in a plan."""
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id in TRANSFORMS
-    if isinstance(node, ast.Name):
-        return not node.id.startswith("__")
-    if isinstance(node, ast.BinOp):
-        if isinstance(node.op, ast.Pow):
-            power = node.right.value if isinstance(node.right, ast.Constant) else None
-            return isinstance(power, (int, float)) and abs(power) <= _POWER
-        # Arithmetic on text or lists repeats them, in the worst case without end.
-        return not any(_is_text_or_list(side) for side in (node.left, node.right))
-    return isinstance(node, _NODES)
-
-
-def _is_text_or_list(node: ast.AST) -> bool:
-    text = isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
-    return text or isinstance(node, (ast.List, ast.Tuple))
-
-
-def _quoted(text: str) -> list[str]:
-    return text.split("`")[1::2]
-
-
 def read_data(path: Path) -> pd.DataFrame:
     """Read the table of a plan: CSV (also compressed) or Parquet."""
     suffixes = "".join(path.suffixes).lower()
@@ -313,75 +250,3 @@ def plan_study(plan: Plan, data: pd.DataFrame) -> Study:
         sampling=Sampling(**plan.sampling),
         **plan.study_options,  # type: ignore[arg-type]
     )
-
-
-def write_results(mv: Multiverse, plan: Plan, out: Path, started: datetime) -> list[Path]:
-    """Write estimates, manifest and report; return the files.
-
-    Returns
-    -------
-    list of Path
-        ``estimates.csv`` (every coefficient of every universe), ``estimates.parquet`` where
-        pyarrow is installed, ``focus.csv`` (the focal one, with joint intervals), ``plan.toml``,
-        ``manifest.json`` and ``report.html``.
-    """
-    table, focal = mv.tidy(all_terms=True), mv.tidy()
-    files = [out / "estimates.csv"]
-    table.to_csv(files[0], index=False)
-    if find_spec("pyarrow") is not None:
-        files.append(out / "estimates.parquet")
-        table.to_parquet(files[-1], index=False)
-    files += [out / "focus.csv", out / PLAN, out / MANIFEST, out / REPORT]
-    focal.to_csv(out / "focus.csv", index=False)
-    (out / PLAN).write_text(plan.text, encoding="utf-8")
-    manifest = {
-        "plan": {"path": _seen_from(out, plan.path), "sha256": _sha(plan.text.encode())},
-        "data": {"path": _seen_from(out, plan.data), "sha256": _sha(plan.data.read_bytes())},
-        "versions": software_versions(),
-        "annotators": {a: dict(mv.study.annotator(a).metadata) for a in mv.study.annotators},
-        "seed": mv.seed,
-        "universes": len(mv.outcomes),
-        "failed": int((focal["status"] == "failed").sum()),
-        "started": started.isoformat(timespec="seconds"),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    (out / MANIFEST).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
-    mv.report(out / REPORT, title=plan.title or None, plan=plan.text)
-    return files
-
-
-def results_plan(results: Path) -> Plan:
-    """Return the plan that a folder of results came from, its data unchanged since.
-
-    Raises
-    ------
-    PlanError
-        If the folder holds no results, or the data have gone or changed.
-    """
-    try:
-        manifest = json.loads((results / MANIFEST).read_text(encoding="utf-8"))
-        data, known = results / manifest["data"]["path"], manifest["data"]["sha256"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PlanError(
-            f"{results} holds no results ({MANIFEST}: {error}): run `trueup run` first."
-        ) from error
-    plan = read_plan(results / PLAN, data=data)
-    now = _sha(data.read_bytes())
-    if now != known:
-        raise PlanError(
-            f"The data {data} have changed since the results in {results} were made (SHA-256 "
-            f"{known[:12]}..., now {now[:12]}...): run the plan anew into another folder."
-        )
-    return plan
-
-
-def _seen_from(folder: Path, path: Path) -> str:
-    """Return a path from a folder, so that both may be moved together."""
-    try:
-        return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
-    except ValueError:  # on another drive
-        return path.resolve().as_posix()
-
-
-def _sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
