@@ -288,7 +288,7 @@ class _Pieces:
             return self.terms(node.operand)
         if isinstance(node, ast.Call):
             self.value(node)
-            return _columns(node)
+            return basis_columns(node)
         if isinstance(node, ast.Name) and not node.id.startswith("__"):
             return 1
         if isinstance(node, ast.Constant):
@@ -427,7 +427,7 @@ class _Pieces:
         )
 
 
-def _columns(call: ast.Call) -> float:
+def basis_columns(call: ast.Call) -> float:
     """Return how many columns a transform makes, as far as its text says."""
     function = call.func.id if isinstance(call.func, ast.Name) else ""
     found = 1.0

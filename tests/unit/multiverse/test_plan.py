@@ -123,6 +123,8 @@ def test_bad_plans(folder, change, match):
         (("log(words)", "v_human"), "'v_human', which holds the human labels of 'v'"),
         (("log(words)", "I(place * 999999999)"), "calculates with 'place'"),
         (("place == 'land'", "place * 999999999 == 'land'"), "calculates with 'place'"),
+        (("log(words)", "C(words)*C(x)"), "about 360,001 columns.*absorb effects after a bar"),
+        (("log(words)", "C(words):poly(x, 9)"), "about 5,39. columns"),
         (('focus = "t"', 'focus = "tt"'), "Did you mean 't'"),
     ],
 )
@@ -137,6 +139,16 @@ def test_names_are_checked_against_the_data_before_anything_is_fitted(
     done = invoke("run", folder / "plan.toml", "--out", folder / "r")
     assert done.exit_code == 1
     assert re.search(match, done.output), done.output
+
+
+def test_a_column_of_lists_is_refused(folder):
+    table = pd.read_csv(folder / "articles.csv").assign(parts=[[1, 2]] * 600)
+    table.to_parquet(folder / "articles.parquet")
+    text = PLAN.replace("articles.csv", "articles.parquet").replace("log(words)", "parts")
+    (folder / "plan.toml").write_text(text)
+    done = invoke("run", folder / "plan.toml", "--out", folder / "r")
+    assert done.exit_code == 1
+    assert "Error: Column 'parts'" in done.output
 
 
 @pytest.mark.parametrize("contrast", ["contr.treatment('town')", "contr.sum", "contr.helmert()"])
