@@ -72,7 +72,7 @@ def check_formula(formula: str) -> None:
     --------
     >>> check_formula("y ~ x + log(words) + C(source, contr.treatment('press'))")
     """
-    _terms(formula)
+    bound_of(formula)
     try:
         parse(formula)
     except FormulaError as error:
@@ -103,7 +103,7 @@ def check_size(formulas: Iterable[str]) -> None:
 
 def check_total(formulas: Iterable[str]) -> None:
     """Refuse formulas that together have too many terms to be read in seconds."""
-    total = sum(_terms(formula) for formula in formulas)
+    total = sum(bound_of(formula) for formula in formulas)
     if total > ALL_TERMS:
         raise PlanError(
             f"The formulas of the plan have {total:,.0f} terms together, more than the "
@@ -193,7 +193,7 @@ def _check_text(text: str, what: str) -> None:
             )
 
 
-def _terms(formula: str) -> float:
+def bound_of(formula: str) -> float:
     """Return an upper bound of the terms a formula expands to, after checking its pieces."""
     _check_text(formula, "formula")
     try:

@@ -3,12 +3,14 @@
 import time
 
 import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
 
 from trueup.errors import PlanError
-from trueup.formula.parse import split_formula
+from trueup.formula.parse import split_formula, terms_of
 from trueup.multiverse.formulas import count_variants, expand_formulas
 from trueup.plan import check_formula
-from trueup.plan.guard import check_condition, check_size, computed_columns
+from trueup.plan.guard import bound_of, check_condition, check_size, computed_columns
 
 LETTERS = "+".join("abcdefghijklmnopqrstuvwxyz")
 HOSTILE = [
@@ -103,6 +105,30 @@ def test_the_longest_formula_that_passes_is_read_in_seconds():
     check_formula("y ~ (a1+b2+c3+d4+e5+f6+g7)**3 + " + "+".join(f"x{k}" for k in range(150)))
     check_formula("y ~ " + "+".join(f"x{k}" for k in range(380)))
     assert time.perf_counter() - start < 5
+
+
+def pieces():
+    def joined(inner):
+        return st.one_of(
+            st.tuples(inner, st.sampled_from(["+", "-", "*", ":", "/"]), inner).map("".join),
+            st.tuples(inner, st.sampled_from(["**", "^"]), st.sampled_from("123")).map(
+                lambda t: f"({t[0]}){t[1]}{t[2]}"
+            ),
+            st.tuples(inner, st.sampled_from(["**2", "^3"])).map("".join),
+            inner.map(lambda t: f"({t})"),
+        )
+
+    return st.recursive(st.sampled_from(["a", "b", "c", "log(d)", "`e f`"]), joined, max_leaves=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(pieces())
+def test_the_bound_on_terms_is_never_too_low(piece):
+    try:
+        bound = bound_of(f"y ~ {piece}")
+    except PlanError:  # too large, or a power of a power
+        reject()
+    assert len(terms_of(piece, intercept=False)) <= bound
 
 
 @pytest.mark.parametrize(
