@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -31,11 +32,13 @@ class Answers:
     names: tuple[str, ...]
     columns: tuple[NDArray[Any], ...]
     """K arrays of shape (n,): float64 with NaN, or text with None, where missing."""
-    table: Table | None
+    table: Table
     """Where columns for ``gold=`` and ``by=`` may be."""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     rows: Int | None = None
     """Positions in the table, where only some rows count."""
+    items: tuple[Int, NDArray[Any]] | None = None
+    """Of a long table: (rows,) item of each row by number, and (n,) names of the items."""
 
     @property
     def n_items(self) -> int:
@@ -50,21 +53,94 @@ class Answers:
         ArgumentError
             If the column does not exist or the array has another length.
         """
-        if isinstance(given, str):
-            if self.table is None:
-                raise ArgumentError(
-                    f"{argument}={given!r} names a column, but a long table has no row for each "
-                    "item: give an array in the order of the items."
-                )
-            self.table.require(given, f"{argument}=")
-            values = self.table.column(given)
-            return values if self.rows is None else values[self.rows]
-        values = Table({"_": given}).column("_")
-        if len(values) != self.n_items:
+        table, name = self._source(given, argument)
+        return self._by_item(table.column(name), given, argument)
+
+    def true_labels(self, given: Any) -> NDArray[Any]:
+        """Return ``gold=``, a column or an array, as (n,) labels: numbers or text.
+
+        Raises
+        ------
+        ArgumentError, StudyError
+            If it does not exist, has another length, holds no label, or what is no label, such
+            as infinite numbers.
+        """
+        table, name = self._source(given, "gold=")
+        labels = read_labels(table, name)
+        if labels.empty:
             raise ArgumentError(
-                f"{argument}= has {len(values)} values for {self.n_items} items: give one for each."
+                "gold= holds no label at all, so that no accuracy can be computed: name another "
+                "column, or leave gold= out."
             )
-        return values
+        return self._by_item(labels.values, given, "gold=")
+
+    def _source(self, given: Any, argument: str) -> tuple[Table, str]:
+        if isinstance(given, str):
+            self.table.require(given, argument)
+            return self.table, given
+        table = Table({argument: given})
+        if table.n_rows != self.n_items:
+            raise ArgumentError(
+                f"{argument} has {table.n_rows} values for {self.n_items} items: give one for each."
+            )
+        return table, argument
+
+    def _by_item(self, values: NDArray[Any], given: Any, argument: str) -> NDArray[Any]:
+        if not isinstance(given, str):
+            return values
+        if self.items is not None:
+            return _one_for_each(values, *self.items, f"{argument}{given!r}")
+        return values if self.rows is None else values[self.rows]
+
+
+def _one_for_each(values: NDArray[Any], items: Int, names: NDArray[Any], what: str) -> NDArray[Any]:
+    """Return the value of each item from a long table that repeats it for each label."""
+    codes, _ = pd.factorize(values)
+    grouped = pd.Series(codes).groupby(items)
+    varies = (grouped.min() != grouped.max()).to_numpy()
+    if varies.any():
+        raise StudyError(
+            f"{what} is not the same in all rows of {int(varies.sum())} items (first: "
+            f"{shown(names[varies][0])}): an item has one value, whoever labelled it."
+        )
+    return values[np.unique(items, return_index=True)[1]]
+
+
+def shown(value: Any) -> str:
+    """Return a value as a user would write it."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def check_margin(margin: Any) -> float:
+    """Return the margin within which annotators are alike.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no number of zero or more.
+    """
+    number = isinstance(margin, Real) and not isinstance(margin, bool)
+    if not number or not 0.0 <= float(margin) < np.inf:
+        raise ArgumentError(f"margin={margin!r} must be a number of zero or more, such as 0.02.")
+    return float(margin)
+
+
+def check_threshold(threshold: Any) -> float:
+    """Return the accuracy (or correlation) above which annotators are set apart.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no number between -1 and 1.
+    """
+    number = isinstance(threshold, Real) and not isinstance(threshold, bool)
+    if not number or not -1.0 <= float(threshold) <= 1.0:
+        percent = number and 1.0 < float(threshold) <= 100.0
+        hint = f": write {float(threshold) / 100:g}" if percent else ""
+        raise ArgumentError(
+            f"threshold={threshold!r} must be a share, at most 1, or a correlation{hint}."
+        )
+    return float(threshold)
 
 
 def read_answers(
@@ -97,8 +173,8 @@ def read_answers(
     Raises
     ------
     ArgumentError, StudyError
-        If there are fewer than two annotators, one of them labelled nothing, or labels of one
-        annotator are text and those of another numbers.
+        If there are fewer than two annotators, one of them labelled nothing or is there twice,
+        or labels of one annotator are text and those of another numbers.
     """
     long = (item, annotator, label)
     if isinstance(answers, Study):
@@ -143,7 +219,8 @@ def _choose(found: Answers, annotators: str | Sequence[str] | None) -> Answers:
     for name in wanted:
         if name not in found.names:
             raise ArgumentError(f"There is no annotator {name!r}.{nearest(name, found.names)}")
-    return Answers(tuple(wanted), tuple(found.columns[found.names.index(n)] for n in wanted), None)
+    columns = tuple(found.columns[found.names.index(n)] for n in wanted)
+    return replace(found, names=tuple(wanted), columns=columns)
 
 
 def one_variable(study: Study, variable: str | None) -> str:
@@ -152,8 +229,14 @@ def one_variable(study: Study, variable: str | None) -> str:
     Raises
     ------
     ArgumentError
-        If there are several and none is named, or the name is unknown.
+        If this is no study, there are several variables and none is named, or the name is
+        unknown.
     """
+    if not isinstance(study, Study):
+        raise ArgumentError(
+            f"This needs a study, not {type(study).__name__}: say who labelled what with "
+            "tu.Study(table, human=..., llm=...)."
+        )
     if variable is None and len(study.variables) == 1:
         return study.variables[0]
     if variable is None or variable not in study.variables:
@@ -174,6 +257,7 @@ def _from_wide(
     metadata: dict[str, dict[str, str]] = {}
     if annotators is None:
         names = tuple(free)
+        _refuse_row_numbers(table, names)
     elif isinstance(annotators, str) and annotators not in table.columns:
         found = {c: Pattern(annotators).match(c) for c in free}
         metadata = {c: fields for c, fields in found.items() if fields is not None}
@@ -187,6 +271,19 @@ def _from_wide(
         for name in names:
             table.require(name, "annotators=")
     return Answers(names, tuple(read_labels(table, c).values for c in names), table, metadata)
+
+
+def _refuse_row_numbers(table: Table, names: Sequence[str]) -> None:
+    """Raise where a column beside classes looks like the numbers of the items."""
+    numbers = {n: c for n in names if (c := table.column(n)).dtype.kind in "iu"}
+    few = {n for n, c in numbers.items() if len(np.unique(c[: 4 * MOST_CLASSES])) <= MOST_CLASSES}
+    for name, column in numbers.items():
+        if few and len(column) > MOST_CLASSES and len(np.unique(column)) == len(column):
+            raise StudyError(
+                f"Column {name!r} holds another whole number in every row, unlike the labels in "
+                f"{sorted(few)[0]!r}: it looks like the number of the item. Name the columns of "
+                "the annotators with annotators=, or leave it out."
+            )
 
 
 def _from_long(table: Table, item: str | None, annotator: str | None, label: str | None) -> Answers:
@@ -211,14 +308,15 @@ def _from_long(table: Table, item: str | None, annotator: str | None, label: str
     if twice.any():
         first = int(np.flatnonzero(twice)[0])
         raise StudyError(
-            f"{int(twice.sum())} labels are there twice: annotator {who[columns[first]]!r} "
-            f"labelled item {items[rows[first]]!r} more than once. Keep one label, or make the "
-            "runs annotators of their own."
+            f"{int(twice.sum())} labels are there twice: annotator {shown(who[columns[first]])} "
+            f"labelled item {shown(items[rows[first]])} more than once. Keep one label, or make "
+            "the runs annotators of their own."
         )
     empty = None if values.dtype == object else np.nan
     wide = np.full((len(items), len(who)), empty, dtype=values.dtype)
     wide[rows, columns] = values
-    return Answers(tuple(map(str, who)), tuple(wide.T), None)
+    names = tuple(map(str, who))
+    return Answers(names, tuple(wide.T), table, items=(rows, np.asarray(items)))
 
 
 def _check(found: Answers) -> None:
@@ -226,6 +324,12 @@ def _check(found: Answers) -> None:
         raise ArgumentError(
             f"There is one annotator, {', '.join(map(repr, found.names)) or 'none'}: disagreement "
             "takes at least two. Add a column for each annotator."
+        )
+    twice = [n for n in dict.fromkeys(found.names) if found.names.count(n) > 1]
+    if twice:
+        raise ArgumentError(
+            f"There are two annotators {twice[0]!r}: name each once, and write names as text (the "
+            "number 1 and the text '1' are not told apart)."
         )
     silent = [n for n, c in zip(found.names, found.columns, strict=True) if pd.isna(c).all()]
     if silent:
@@ -301,16 +405,14 @@ def class_codes(
 
 def _gold_codes(gold: NDArray[Any], names: Sequence[Any], answers: Answers) -> Int:
     text = answers.columns[0].dtype == object
-    if (gold.dtype == object) != text and not pd.isna(gold).all():
-        shown = pd.Series(gold).dropna().iloc[0]
+    if (gold.dtype == object) != text:
         raise StudyError(
-            f"Gold labels such as {shown!r} are {'numbers' if text else 'text'}, but annotators "
-            f"give {'text' if text else 'numbers'} {_sample(answers, answers.names[0])}: convert "
+            f"Gold labels such as {shown(gold[~pd.isna(gold)][0])} are {'numbers' if text else 'text'}, but "
+            f"annotators give {'text' if text else 'numbers'} {_sample(answers, answers.names[0])}: convert "
             "one of them."
         )
-    values = gold if text else gold.astype(np.float64)
-    codes = pd.Index(names).get_indexer(pd.Index(values))
-    stray = pd.unique(pd.Series(values[(codes < 0) & ~pd.isna(values)])).tolist()
+    codes = pd.Index(names).get_indexer(pd.Index(gold))
+    stray = pd.unique(pd.Series(gold[(codes < 0) & ~pd.isna(gold)])).tolist()
     if stray:
         raise StudyError(
             f"gold= holds {', '.join(map(repr, stray[:5]))}, which no annotator ever gives."

@@ -9,16 +9,23 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
 
-from trueup.diagnostics.answers import Answers, class_codes, numbers, read_answers, which_kind
+from trueup.diagnostics.answers import (
+    Answers,
+    check_margin,
+    check_threshold,
+    class_codes,
+    numbers,
+    read_answers,
+    shown,
+    which_kind,
+)
+from trueup.diagnostics.pairwise import Classes, Pairwise, Scale, Source
 from trueup.errors import ArgumentError, StudyError
 from trueup.results.text import WIDTH, paragraph, text_table
 from trueup.results.tidy import check_level
-from trueup.study.design import Float, Int
+from trueup.study.design import Float
 
-#: Items counted at a time, so that one-hot codes stay small.
-_BLOCK = 65_536
 #: Annotators whose matrix is printed in full.
 _PRINTED = 8
 
@@ -95,6 +102,9 @@ class Disagreement:
             "",
             *text_table(["", "pairs", "lowest", "median", "highest"], self._ranges()),
         ]
+        apart = int((self.pairs["n"] == 0).sum())
+        if apart:
+            lines += ["", f"{apart} pairs labelled no item in common: nothing is known of these."]
         if self.accuracy is not None:
             score = self.accuracy[self._score]
             lines += ["", f"{self._score.capitalize()} {score.min():.3f} to {score.max():.3f}"]
@@ -176,7 +186,8 @@ def disagreement(
         label; name the columns with ``item``, ``annotator`` and ``label``. Of a study, the
         LLM labels of all rows.
     gold : str or array of shape (n,), optional
-        True labels, for accuracy; may have gaps. A column of a wide table, or an array.
+        True labels, for accuracy; may have gaps. A column of the table, or an array in the
+        order of the items.
     by : str or array of shape (n,), optional
         Category of each item: disagreement is given within each.
     threshold : float, optional
@@ -226,12 +237,13 @@ def disagreement(
     """
     if missing not in _MISSING_RULE:
         raise ArgumentError(f"missing={missing!r} is unknown: use 'skip' or 'category'.")
-    if threshold is not None and gold is None:
-        raise ArgumentError(
-            "threshold= is about accuracy, which needs gold=: name the column of true labels."
-        )
-    if not margin >= 0:
-        raise ArgumentError(f"margin={margin!r} must be zero or more.")
+    if threshold is not None:
+        check_threshold(threshold)
+        if gold is None:
+            raise ArgumentError(
+                "threshold= is about accuracy, which needs gold=: name the column of true labels."
+            )
+    check_margin(margin)
     check_level(level)
     found = read_answers(
         answers,
@@ -248,187 +260,28 @@ def disagreement(
             "missing='category' is for classes; on a scale a missing label has no difference to "
             "others: use missing='skip'."
         )
-    truth = None if gold is None else found.extra(gold, "gold")
-    groups = None if by is None else found.extra(by, "by")
+    truth = None if gold is None else found.true_labels(gold)
+    groups = None if by is None else found.extra(by, "by=")
     if which == "class":
         codes, gold_codes, _ = class_codes(found, missing, truth, levels)
-        source: _Source = _Classes(codes, gold_codes)
+        source: Source = Classes(codes, gold_codes)
     else:
-        source = _Scale(numbers(found), None if truth is None else _gold_numbers(truth))
+        source = Scale(numbers(found), None if truth is None else _gold_numbers(truth))
     return _assemble(found, source, groups, threshold, margin, missing, level)
 
 
 def _gold_numbers(gold: NDArray[Any]) -> Float:
     if gold.dtype == object:
         raise StudyError(
-            f"gold= holds text such as {next(iter(gold))!r} but the labels are numbers: convert it."
+            f"gold= holds text such as {shown(gold[~pd.isna(gold)][0])} but the labels are "
+            "numbers: convert it."
         )
-    return gold.astype(np.float64)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pairwise:
-    """(K, K) arrays over pairs of annotators."""
-
-    n: Float
-    apart: Float
-    half: tuple[Float, Float]
-    """Lower and upper ends of the intervals."""
-    discordant: Float | None = None
-    correlation: Float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Classes:
-    codes: Int
-    """(n, K), -1 where missing."""
-    gold: Int | None
-
-    def take(self, rows: NDArray[np.bool_]) -> _Classes:
-        return _Classes(self.codes[rows], None if self.gold is None else self.gold[rows])
-
-    def pairwise(self, level: float) -> _Pairwise:
-        n, agree = agreement_counts(self.codes)
-        with np.errstate(invalid="ignore"):
-            apart = 1.0 - agree / n
-        discordant = None
-        if self.gold is not None:
-            known = (self.gold >= 0)[:, None]
-            right = np.where(known & (self.codes >= 0), self.codes == self.gold[:, None], -1)
-            m, same = agreement_counts(right.astype(np.int64))
-            with np.errstate(invalid="ignore"):
-                discordant = 1.0 - same / m
-        return _Pairwise(n, apart, wilson(apart, n, level), discordant)
-
-    def accuracy(self, names: Sequence[str], level: float) -> pd.DataFrame | None:
-        if self.gold is None:
-            return None
-        known = self.gold >= 0
-        codes, gold = self.codes[known], self.gold[known]
-        n = (codes >= 0).sum(axis=0)
-        with np.errstate(invalid="ignore"):
-            share = (codes == gold[:, None]).sum(axis=0) / n
-        low, high = wilson(share, n.astype(float), level)
-        out = pd.DataFrame(
-            {
-                "annotator": list(names),
-                "n": n,
-                "n_missing": known.sum() - n,
-                "accuracy": share,
-                "conf_low": low,
-                "conf_high": high,
-            }
-        )
-        return out.sort_values("accuracy", ascending=False, ignore_index=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    values: Float
-    """(n, K), NaN where missing."""
-    gold: Float | None
-
-    def take(self, rows: NDArray[np.bool_]) -> _Scale:
-        return _Scale(self.values[rows], None if self.gold is None else self.gold[rows])
-
-    def pairwise(self, level: float) -> _Pairwise:
-        x = self.values
-        K = x.shape[1]
-        n = np.empty((K, K))
-        apart, spread = np.empty((K, K)), np.empty((K, K))
-        for j in range(K):
-            gap = np.abs(x - x[:, [j]])
-            n[j] = np.isfinite(gap).sum(axis=0)
-            with np.errstate(invalid="ignore"):
-                apart[j] = np.nansum(gap, axis=0) / n[j]
-                centred = np.nansum((gap - apart[j]) ** 2, axis=0)
-            spread[j] = centred / np.maximum(n[j] - 1.0, 1.0)
-        z = -special.ndtri((1.0 - level) / 2.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            half = z * np.sqrt(spread / n)
-        ends = (np.maximum(apart - half, 0.0), apart + half)
-        return _Pairwise(n, apart, ends, correlation=_correlations(x))
-
-    def accuracy(self, names: Sequence[str], level: float) -> pd.DataFrame | None:
-        if self.gold is None:
-            return None
-        known = np.isfinite(self.gold)
-        error = (self.values - self.gold[:, None])[known]
-        with_gold = _correlations(np.column_stack([self.values, self.gold])[known])
-        n = np.isfinite(error).sum(axis=0)
-        with np.errstate(invalid="ignore"):
-            mean, absolute = np.nansum(error, axis=0) / n, np.nansum(np.abs(error), axis=0) / n
-        out = pd.DataFrame(
-            {
-                "annotator": list(names),
-                "n": n,
-                "n_missing": known.sum() - n,
-                "correlation": with_gold[-1, :-1],
-                "mean_error": mean,
-                "mean_abs_error": absolute,
-            }
-        )
-        return out.sort_values("correlation", ascending=False, ignore_index=True)
-
-
-_Source = _Classes | _Scale
-
-
-def agreement_counts(codes: Int) -> tuple[Float, Float]:
-    r"""Count, for every pair of annotators, the items both labelled and those labelled alike.
-
-    The second is :math:`\sum_c O_c' O_c` with the (n, K) indicators :math:`O_c` of class c.
-
-    Parameters
-    ----------
-    codes : (n, K) int array
-        -1 where missing.
-
-    Returns
-    -------
-    n, agree : (K, K) arrays
-    """
-    K = codes.shape[1]
-    n, agree = np.zeros((K, K)), np.zeros((K, K))
-    top = int(codes.max(initial=-1))
-    for start in range(0, len(codes), _BLOCK):
-        # Small integers and float32 count exactly within a block, at twice the speed.
-        part = codes[start : start + _BLOCK]
-        given = (part >= 0).astype(np.float32)
-        n += given.T @ given
-        for c in range(top + 1):
-            one_hot = (part == c).astype(np.float32)
-            agree += one_hot.T @ one_hot
-    return n, agree
-
-
-def wilson(share: Float, n: Float, level: float) -> tuple[Float, Float]:
-    """Return Wilson's interval of shares of n independent items; NaN where n is zero."""
-    z2 = float(special.ndtri((1.0 - level) / 2.0)) ** 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n)
-        half = np.sqrt(z2 * (share * (1.0 - share) / n + z2 / (4.0 * n**2))) / (1.0 + z2 / n)
-    return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
-
-
-def _correlations(x: Float) -> Float:
-    """Return (K, K) correlations over the rows where both are known; NaN for a constant."""
-    given = np.isfinite(x).astype(float)
-    with np.errstate(invalid="ignore"):
-        origin = np.nansum(x, axis=0) / given.sum(axis=0)
-    filled = np.where(given > 0, x - origin, 0.0)
-    n = given.T @ given
-    sums, squares = filled.T @ given, (filled**2).T @ given
-    with np.errstate(divide="ignore", invalid="ignore"):
-        covariance = filled.T @ filled - sums * sums.T / n
-        variance = squares - sums**2 / n
-        variance = np.where(variance > 1e-12 * squares, variance, np.nan)
-        return np.asarray(covariance / np.sqrt(variance * variance.T))
+    return gold
 
 
 def _assemble(
     found: Answers,
-    source: _Source,
+    source: Source,
     groups: NDArray[Any] | None,
     threshold: float | None,
     margin: float,
@@ -438,7 +291,7 @@ def _assemble(
     names = found.names
     every = source.pairwise(level)
     accuracy = source.accuracy(names, level)
-    kind: Literal["class", "numeric"] = "class" if isinstance(source, _Classes) else "numeric"
+    kind: Literal["class", "numeric"] = "class" if isinstance(source, Classes) else "numeric"
     pairs = _pairs_table(names, every)
     if accuracy is not None:
         score = "accuracy" if kind == "class" else "correlation"
@@ -453,7 +306,7 @@ def _assemble(
     )  # fmt: skip
 
 
-def _pairs_table(names: Sequence[str], found: _Pairwise) -> pd.DataFrame:
+def _pairs_table(names: Sequence[str], found: Pairwise) -> pd.DataFrame:
     a, b = np.triu_indices(len(names), 1)
     labels = np.asarray(names, dtype=object)
     measure = "disagreement" if found.correlation is None else "mean_abs_difference"
@@ -494,7 +347,7 @@ def _add_accuracy(
 
 
 def _within(
-    source: _Source, groups: NDArray[Any], names: Sequence[str], level: float
+    source: Source, groups: NDArray[Any], names: Sequence[str], level: float
 ) -> pd.DataFrame:
     missing = pd.isna(groups)
     if missing.any():

@@ -189,11 +189,12 @@ def _ends(shape: Shape, est: float, half: float) -> tuple[float, float]:
 
 def _without_spread(measure: Measure, n: float, level: float) -> Interval:
     """Interval where no row differs from the rest, so that the variance is no guide."""
-    if measure.shape == "chance" and measure.name in ("kappa", "alpha_nominal"):
+    agree = measure.estimate > 1.0 - 1e-12
+    if agree and measure.shape == "chance" and measure.name in ("kappa", "alpha_nominal"):
         z2 = float(special.ndtri((1.0 - level) / 2.0)) ** 2
         most = z2 / (n + z2)
         low = 1.0 - most / measure.expected
         note = "no disagreement seen; interval from the most that this leaves possible."
         return Interval(measure, 0.0, low, 1.0, note)
-    note = "the same in every coded row, so that no interval can be computed."
+    note = "does not vary over the coded rows, so that no interval can be computed."
     return Interval(measure, 0.0, np.nan, np.nan, note)

@@ -405,12 +405,15 @@ def encode_labels(
         order = list(names)
     else:
         order = list(levels)
+        if len(set(order)) < len(order):
+            raise ArgumentError(f"levels={order[:8]!r} names a label twice: name each once.")
         codes = pd.Index(order).get_indexer(pd.Index(stacked))
         stray = (codes < 0) & ~pd.isna(stacked)
         if stray.any():
+            label = stacked[[stray.argmax()]].tolist()[0]
             raise ArgumentError(
-                f"The label {stacked[stray][0]!r} is not among the levels {order[:8]!r}: add it, "
-                "or mend the label."
+                f"The label {label!r} is not among the levels {order[:8]!r}: add it, or mend the "
+                "label."
             )
     return np.asarray(codes, np.int64).reshape(len(columns), -1).T, order
 

@@ -11,8 +11,8 @@ import pandas as pd
 from scipy import special
 
 from trueup.diagnostics.answers import Answers, class_codes, numbers, read_answers, which_kind
-from trueup.diagnostics.disagreement import agreement_counts
 from trueup.diagnostics.estimates import share_interval
+from trueup.diagnostics.pairwise import agreement_counts
 from trueup.errors import ArgumentError
 from trueup.results.text import paragraph, text_table
 from trueup.results.tidy import check_level

@@ -234,3 +234,24 @@ def test_wide_refuses_unknown_columns():
     assert tu.agreement(study).wide("n").loc[0, "accuracy"] == 3
     with pytest.raises(ArgumentError, match="value='p'"):
         tu.agreement(study).wide("p")
+
+
+def test_no_variation_without_agreement_has_no_interval():
+    """A constant annotator has kappa 0, and two rows that both differ kappa -1: not 1."""
+    h = [1, 0] * 20 + [None] * 20
+    constant = estimates(tu.Study({"h": h, "f": [1] * 60}, {"y": "h"}, {"y": ["f"]}))
+    assert constant.loc["kappa", "estimate"] == pytest.approx(0.0, abs=1e-12)
+    opposite = estimates(
+        tu.Study({"h": [1, 0, None], "f": [0, 1, 1]}, {"y": "h"}, {"y": ["f"]}),
+    )
+    assert opposite.loc["kappa", "estimate"] == -1.0
+    for row in (constant.loc["kappa"], opposite.loc["kappa"], opposite.loc["alpha_nominal"]):
+        assert np.isnan(row["conf_low"])
+        assert np.isnan(row["conf_high"])
+        assert "no interval" in row["note"]
+
+
+@pytest.mark.parametrize("ask", [tu.agreement, tu.error_profile])
+def test_a_table_is_no_study(ask):
+    with pytest.raises(ArgumentError, match="needs a study, not DataFrame"):
+        ask(pd.DataFrame({"h": [1, 0], "f": [1, 0]}))

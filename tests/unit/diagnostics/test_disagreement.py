@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import trueup as tu
-from trueup.diagnostics.disagreement import agreement_counts, wilson
+from trueup.diagnostics.pairwise import agreement_counts, wilson
 from trueup.errors import ArgumentError, StudyError
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -200,6 +200,17 @@ def test_real_scores_of_short_answers(rubric, low, high):
         ({"a": [1, 0], "b": [1, 1]}, {"annotators": "{m}__x"}, ArgumentError, "matches no"),
         ({"a": [1, 0], "b": [1, 1]}, {"item": "a"}, ArgumentError, "needs all of item="),
         ({"a": [0.5, 0], "b": [1, 1]}, {"missing": "category"}, ArgumentError, "for classes"),
+        ({"a": [1, 0], "b": [1, 1]}, {"gold": [None, None]}, ArgumentError, "no label at all"),
+        ({"a": [1, 0], "b": [1, 1]}, {"gold": [1, np.inf]}, StudyError, "infinite"),
+        ({"a": [0.5, 0], "b": [1, 1]}, {"gold": [0.5, np.inf]}, StudyError, "infinite"),
+        ({"a": [0.5, 0], "b": [1, 1]}, {"gold": [None, "x"]}, StudyError, "text such as 'x'"),
+        ({"a": [1, 0], "b": [1, 1]}, {"margin": "x"}, ArgumentError, "margin='x'"),
+        ({"a": [1, 0], "b": [1, 1]}, {"threshold": "x"}, ArgumentError, "threshold='x'"),
+        ({"a": [1, 0], "b": [1, 1]}, {"threshold": 60}, ArgumentError, "write 0.6"),
+        ({"a": [1, 0], "b": [1, 1]}, {"levels": [0, 1, 1]}, ArgumentError, "twice"),
+        ({"a": [1, 0], "b": [1, 1]}, {"levels": [0]}, ArgumentError, "label 1.0 is not among"),
+        ({"a": [1, 0], "b": [1, 1]}, {"annotators": ["a", "a"]}, ArgumentError, "two annotators"),
+        ({"id": range(20), "a": [1, 0] * 10}, {}, StudyError, "'id' holds another whole number"),
     ],
 )
 def test_bad_input_says_what_is_wrong(answers, options, error, words):
@@ -218,5 +229,46 @@ def test_accuracy_without_gold_and_labels_given_twice_are_refused():
     with pytest.raises(ArgumentError, match="gold="):
         _ = found.equally_accurate
     long = {"i": [1, 1, 2], "w": ["a", "a", "b"], "l": [1, 0, 1]}
-    with pytest.raises(StudyError, match="more than once"):
+    with pytest.raises(StudyError, match="'a' labelled item 1 more than once"):
         tu.disagreement(long, item="i", annotator="w", label="l")
+
+
+LONG = {
+    "i": [7, 7, 3, 3, 5, 5],
+    "w": ["a", "b", "b", "a", "a", "b"],
+    "l": [1, 0, 1, 1, 0, 1],
+    "g": [1, 1, 0, 0, None, None],
+    "kind": ["u", "u", "v", "v", "v", "v"],
+}
+ROLES = {"item": "i", "annotator": "w", "label": "l"}
+
+
+def test_a_long_table_may_hold_gold_labels_and_categories():
+    found = tu.disagreement(LONG, gold="g", by="kind", **ROLES)
+    arrays = tu.disagreement(LONG, gold=[1, 0, None], by=["u", "v", "v"], **ROLES)
+    pd.testing.assert_frame_equal(found.pairs, arrays.pairs)
+    pd.testing.assert_frame_equal(found.by, arrays.by)
+    assert found.accuracy.set_index("annotator")["accuracy"].to_dict() == {"a": 0.5, "b": 0.0}
+    assert found.by["disagreement"].tolist() == [1.0, 0.5]
+
+
+def test_a_long_table_with_two_gold_labels_of_an_item_or_two_names_alike_is_refused():
+    with pytest.raises(StudyError, match=r"gold='g' is not the same.*first: 7"):
+        tu.disagreement({**LONG, "g": [1, 0, 0, 0, 1, 1]}, gold="g", **ROLES)
+    names = [1, "1", "1", 1, 1, "1"]
+    with pytest.raises(ArgumentError, match="two annotators '1'"):
+        tu.disagreement(pd.DataFrame({**LONG, "w": pd.Series(names, dtype=object)}), **ROLES)
+
+
+def test_gold_may_be_true_and_false_with_gaps():
+    table = pd.DataFrame({"a": [1, 0, 1], "b": [1, 1, 0], "g": [True, False, None]})
+    assert tu.disagreement(table, gold="g").accuracy["accuracy"].tolist() == [1.0, 0.5]
+
+
+def test_one_item_in_common_has_no_interval_and_none_is_said_so():
+    found = tu.disagreement({"a": [0.5, 1.5, None], "b": [1.0, None, 2.0], "c": [None, 9.5, None]})
+    first = found.pairs.iloc[0]
+    assert first["n"] == 1
+    assert first["mean_abs_difference"] == 0.5
+    assert np.isnan([first["conf_low"], first["conf_high"]]).all()
+    assert "1 pairs labelled no item in common" in found.summary()
