@@ -406,10 +406,10 @@ def class_codes(
 def _gold_codes(gold: NDArray[Any], names: Sequence[Any], answers: Answers) -> Int:
     text = answers.columns[0].dtype == object
     if (gold.dtype == object) != text:
+        kinds = ("numbers", "text") if text else ("text", "numbers")
         raise StudyError(
-            f"Gold labels such as {shown(gold[~pd.isna(gold)][0])} are {'numbers' if text else 'text'}, but "
-            f"annotators give {'text' if text else 'numbers'} {_sample(answers, answers.names[0])}: convert "
-            "one of them."
+            f"Gold labels such as {shown(gold[~pd.isna(gold)][0])} are {kinds[0]}, but annotators "
+            f"give {kinds[1]} {_sample(answers, answers.names[0])}: convert one of them."
         )
     codes = pd.Index(names).get_indexer(pd.Index(gold))
     stray = pd.unique(pd.Series(gold[(codes < 0) & ~pd.isna(gold)])).tolist()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,28 +14,24 @@ from scipy import special
 from trueup.corrections.base import Problem
 from trueup.corrections.parts import influence, llm_fit
 from trueup.corrections.problem import build_problem
-from trueup.diagnostics.agreement import target_labels
-from trueup.diagnostics.answers import look_like_classes, one_variable
-from trueup.diagnostics.estimates import Measure, Shape, design_df, interval, weighted_mean
+from trueup.diagnostics.answers import one_variable
+from trueup.diagnostics.estimates import design_df
+from trueup.diagnostics.groups import LEAST_IN_GROUP, error_groups
 from trueup.errors import ArgumentError, FormulaError
 from trueup.estimation.solve import fit
 from trueup.families.linear import OLS
-from trueup.formula.columns import kind_of
-from trueup.formula.parse import marked_categorical, parse, term_variables, terms_of
+from trueup.formula.frame import build_frame
 from trueup.formula.rows import Rows
 from trueup.inference.sandwich import Sandwich, leverage_factor, sandwich
 from trueup.inference.vcov import Vcov, as_vcov
 from trueup.results.text import p_text, paragraph, text_table
 from trueup.results.tidy import check_level, coefficient_table, slopes
 from trueup.results.wald import WaldTest, quadratic_form
-from trueup.study.design import Float, SampleDesign
+from trueup.study.design import Float
 from trueup.study.study import Study
 from trueup.study.tables import nearest
 
-#: With fewer coded rows in a group, their number is reported instead of an estimate.
-LEAST_IN_GROUP = 10
-_SHAPES: dict[str, Shape] = {"accuracy": "share", "mean_error": "mean", "mean_abs_error": "size"}
-#: Slopes that fit on a line.
+#: Slopes, or annotators, that fit on a line.
 _PRINTED = 3
 
 
@@ -45,17 +41,19 @@ class ErrorProfile:
 
     table: pd.DataFrame
     """Regression of the error: annotator, label_class, term, estimate, std_error, statistic,
-    p_value, conf_low, conf_high, df."""
+    p_value, conf_low, conf_high, df, rests_on (number of coded rows that carry the slope) and
+    note. Slopes of a group with too few coded rows have their count and no standard error."""
     tests: pd.DataFrame
     """Tests that the error moves with nothing: annotator ("all" for the joint test),
-    statistic, df_num, df_denom, p_value, reason."""
+    statistic, df_num, df_denom, p_value, reason (where there is no test), left_out (slopes that
+    rest on too few coded rows to be tested)."""
     groups: pd.DataFrame
     """Accuracy and errors within the groups of each categorical variable: variable, group,
     annotator, measure, estimate, std_error, conf_low, conf_high, n, note."""
     implied_bias: pd.DataFrame | None
     """Bias of the LLM-only least squares coefficients: annotator, label_class, term, llm_only,
-    bias, corrected, std_error, p_value, conf_low, conf_high. None where ``by=`` itself holds
-    labelled variables."""
+    bias, corrected, std_error, p_value, conf_low, conf_high, rests_on, note. None where ``by=``
+    itself holds labelled variables."""
     variable: str
     by: str
     level: float
@@ -91,7 +89,7 @@ class ErrorProfile:
     def _slopes(self) -> list[str]:
         terms = list(dict.fromkeys(self.table["term"]))
         terms = [terms[j] for j in slopes(terms)]
-        cells = _cells(self.table, "estimate", "std_error")
+        cells = _cells(self.table)
         lines: list[str] = []
         for first in range(0, len(terms), _PRINTED):
             shown = terms[first : first + _PRINTED]
@@ -103,31 +101,41 @@ class ErrorProfile:
         rows = []
         for r in self.tests.to_dict("records"):
             size = f"F({r['df_num']}, {r['df_denom']:.1f})"
-            value = "-" if r["reason"] else f"{r['statistic']:.2f}"
+            value = "-" if np.isnan(r["statistic"]) else f"{r['statistic']:.2f}"
             rows.append([r["annotator"], size, value, p_text(r["p_value"])])
         lines = text_table(["", "", "statistic", "p-value"], rows)
         for r in self.tests.dropna(subset=["reason"]).to_dict("records"):
             lines += paragraph(f"{r['annotator']}: {r['reason']}", "  ")
+        left_out = list(dict.fromkeys(self.tests["left_out"].dropna()))
+        for terms in left_out:
+            few = f"fewer than {LEAST_IN_GROUP} coded rows"
+            lines += paragraph(f"Not tested, since resting on {few}: {terms}.", "  ")
         return lines
 
     def _groups(self) -> list[str]:
         first = self.groups["measure"].iloc[0]
         part = self.groups[self.groups["measure"] == first]
-        annotators = list(dict.fromkeys(part["annotator"]))[:_PRINTED]
-        rows: dict[str, list[str]] = {}
-        for r in part[part["annotator"].isin(annotators)].to_dict("records"):
-            text = f"{r['estimate']:.3f}"
-            text = f"n = {r['n']}" if np.isnan(r["estimate"]) else f"{text} ({r['std_error']:.3f})"
-            rows.setdefault(f"{r['variable']} = {r['group']}", []).append(text)
-        head = [f"{first}", *annotators]
-        return text_table(head, [[name, *cells] for name, cells in rows.items()])
+        annotators = list(dict.fromkeys(part["annotator"]))
+        lines: list[str] = []
+        for start in range(0, len(annotators), _PRINTED):
+            here = annotators[start : start + _PRINTED]
+            rows: dict[str, list[str]] = {}
+            for r in part[part["annotator"].isin(here)].to_dict("records"):
+                known = f"{r['estimate']:.3f} ({r['std_error']:.3f})"
+                text = f"n = {r['n']}" if np.isnan(r["estimate"]) else known
+                rows.setdefault(f"{r['variable']} = {r['group']}", []).append(text)
+            lines += text_table([str(first), *here], [[g, *cells] for g, cells in rows.items()])
+        return lines
 
     def _biases(self) -> list[str]:
         assert self.implied_bias is not None
         rows = []
         for r in self.implied_bias.to_dict("records"):
             numbers = [f"{r[c]:.4f}" for c in ("llm_only", "bias", "std_error", "corrected")]
-            rows.append([f"{_who(r)}: {r['term']}", *numbers, p_text(r["p_value"])])
+            p = p_text(r["p_value"])
+            if np.isnan(r["std_error"]):
+                numbers[2], p = "-", f"n = {r['rests_on']:.0f}"
+            rows.append([f"{_who(r)}: {r['term']}", *numbers, p])
         return text_table(["", "LLM-only", "bias", "std. error", "corrected", "p-value"], rows)
 
     def __str__(self) -> str:
@@ -142,10 +150,12 @@ def _who(row: dict[Any, Any]) -> str:
     return str(row["annotator"]) if label is None else f"{row['annotator']} [{label}]"
 
 
-def _cells(table: pd.DataFrame, value: str, error: str) -> dict[str, dict[str, str]]:
+def _cells(table: pd.DataFrame) -> dict[str, dict[str, str]]:
     out: dict[str, dict[str, str]] = {}
     for r in table.to_dict("records"):
-        out.setdefault(_who(r), {})[r["term"]] = f"{r[value]:.4f} ({r[error]:.4f})"
+        known = f"{r['estimate']:.4f} ({r['std_error']:.4f})"
+        text = f"n = {r['rests_on']:.0f}" if np.isnan(r["std_error"]) else known
+        out.setdefault(_who(r), {})[r["term"]] = text
     return out
 
 
@@ -207,7 +217,10 @@ def error_profile(
     Tests compare Hotelling's statistic with F, using the degrees of freedom of the coded sample
     (rows, or clusters, less strata and coefficients); intervals of single slopes use the
     effective degrees of freedom of the rows that carry the errors. Groups of fewer than 10 coded
-    rows show their count.
+    rows show their count, and slopes that rest on so few are neither given an error nor tested:
+    a group of one row has no error within it, and would seem to be known exactly. A slope rests
+    on :math:`(\sum_R \tilde x_i^2)^2/\sum_R \tilde x_i^4` rows, with :math:`\tilde x` what the
+    other variables leave of its own; for a group, about the number of its rows.
     Where an annotator gave no label, the study's filling stands in the regressions (it is
     what every correction uses), and the row is left out of the accuracy of groups.
 
@@ -232,8 +245,7 @@ def error_profile(
     annotators = study.resolve(llm)
     right = _right_hand_side(by)
     profiles: list[_Profile] = []
-    for label_class, left in _outcomes(study, name):
-        problem = build_problem(f"{left} {right}", study, OLS(), annotators, options)
+    for label_class, problem in _problems(study, name, right, annotators, options):
         profiles += [_profile(problem, a, label_class) for a in annotators]
     terms = profiles[0].problem.frame.terms
     wanted = _focus(focus, terms)
@@ -242,7 +254,7 @@ def error_profile(
     return ErrorProfile(
         table=pd.concat([_with_names(p, p.table(level)) for p in profiles], ignore_index=True),
         tests=_tests(profiles, annotators),
-        groups=_groups(study, name, right, annotators, design, level),
+        groups=error_groups(study, name, right, annotators, design, level),
         implied_bias=_implied_bias(profiles, wanted, level),
         variable=name,
         by=right,
@@ -274,6 +286,23 @@ def _outcomes(study: Study, variable: str) -> list[tuple[str | None, str]]:
     return [(c, f"I({quoted} == {c!r})") for c in shown]
 
 
+def _problems(
+    study: Study, variable: str, right: str, annotators: Sequence[str], options: Vcov
+) -> Iterator[tuple[str | None, Problem]]:
+    """Return the regression of each error, first of the classes that coders gave."""
+    seen = set(study.human_labels(variable)[study.design(variable).coded])
+    last: Problem | None = None
+    for label_class, left in sorted(_outcomes(study, variable), key=lambda o: o[0] not in seen):
+        formula = f"{left} {right}"
+        if last is not None and label_class not in seen:
+            # What coders never say is no outcome of theirs, but annotators err in saying it.
+            frame = build_frame(formula, study, annotators=tuple(annotators))
+            last = replace(last, frame=frame, cache={})
+        else:
+            last = build_problem(formula, study, OLS(), annotators, options)
+        yield label_class, last
+
+
 def _focus(focus: str | Sequence[str] | None, terms: Sequence[str]) -> list[int]:
     if focus is None:
         return slopes(terms)
@@ -296,10 +325,22 @@ class _Profile:
     """(n, p) influence on the coded rows."""
     factor: Float
     result: Sandwich
+    rests_on: Float
+    """(p,) number of coded rows that carry each coefficient."""
+    few: NDArray[np.bool_]
+    """(p,) whether these are too few for a test."""
 
     def table(self, level: float) -> pd.DataFrame:
         terms = self.problem.frame.terms
-        return coefficient_table(self.delta, self.result.vcov, self.result.df, terms, level)
+        out = coefficient_table(self.delta, self.result.vcov, self.result.df, terms, level)
+        out["rests_on"] = self.rests_on
+        words = f"rests on fewer than {LEAST_IN_GROUP} coded rows: code more of its group."
+        out["note"] = [words if few else None for few in self.few]
+        out.loc[self.few, [*_ERRORS, "df"]] = np.nan
+        return out
+
+
+_ERRORS = ["std_error", "statistic", "p_value", "conf_low", "conf_high"]
 
 
 def _profile(problem: Problem, annotator: str, label_class: str | None) -> _Profile:
@@ -313,7 +354,25 @@ def _profile(problem: Problem, annotator: str, label_class: str | None) -> _Prof
     leverage = family.leverage(delta, rows, w)
     factor = leverage_factor(leverage, problem.vcov.hc, *h.shape)
     result = sandwich(design, h, h, vcov=problem.vcov, factor=factor)
-    return _Profile(problem, annotator, label_class, delta, h, factor, result)
+    rests_on = _rests_on(human.X, w)
+    few = (rests_on < LEAST_IN_GROUP) & _of_groups(human.X)
+    few[[j for j in range(len(few)) if j not in slopes(terms)]] = False
+    return _Profile(problem, annotator, label_class, delta, h, factor, result, rests_on, few)
+
+
+def _rests_on(X: Float, w: Float) -> Float:
+    """Return (p,) numbers of rows that carry each coefficient of weighted least squares."""
+    pull = (X @ np.linalg.inv(X.T @ (w[:, None] * X))) ** 2
+    return np.asarray(np.round(pull.sum(axis=0) ** 2 / (pull**2).sum(axis=0)))
+
+
+def _of_groups(X: Float) -> NDArray[np.bool_]:
+    """Whether a column tells two groups apart, or few rows from the rest."""
+    out = np.zeros(X.shape[1], dtype=bool)
+    for j in range(X.shape[1]):
+        counts = np.unique(X[:, j], return_counts=True)[1]
+        out[j] = len(counts) <= 2 or len(X) - counts.max() < LEAST_IN_GROUP
+    return out
 
 
 def _with_names(profile: _Profile, table: pd.DataFrame) -> pd.DataFrame:
@@ -326,6 +385,8 @@ def _tests(profiles: Sequence[_Profile], annotators: Sequence[str]) -> pd.DataFr
     tests = [(a, _joint([p for p in profiles if p.annotator == a])) for a in annotators]
     if len(annotators) > 1:
         tests.append(("all", _joint(profiles)))
+    terms, few = profiles[0].problem.frame.terms, profiles[0].few
+    left_out = ", ".join(terms[j] for j in np.flatnonzero(few)) or None
     return pd.DataFrame(
         [
             {
@@ -335,6 +396,7 @@ def _tests(profiles: Sequence[_Profile], annotators: Sequence[str]) -> pd.DataFr
                 "df_denom": t.df_denom,
                 "p_value": t.p_value,
                 "reason": t.reason,
+                "left_out": left_out,
             }
             for who, t in tests
         ]
@@ -344,7 +406,10 @@ def _tests(profiles: Sequence[_Profile], annotators: Sequence[str]) -> pd.DataFr
 def _joint(profiles: Sequence[_Profile]) -> WaldTest:
     r"""Test all slopes at once: Hotelling's :math:`(\nu - q + 1)/(\nu q)\,W`, against F."""
     first = profiles[0]
-    keep = slopes(first.problem.frame.terms)
+    keep = [j for j in slopes(first.problem.frame.terms) if not first.few[j]]
+    if not keep:
+        few = f"its slopes rest on fewer than {LEAST_IN_GROUP} coded rows each: code more."
+        return WaldTest(np.nan, 0, np.nan, np.nan, "no slope of the error", few)
     delta = np.concatenate([p.delta[keep] for p in profiles])
     h = np.hstack([p.h[:, keep] for p in profiles])
     V = sandwich(first.problem.design, h, h, vcov=first.problem.vcov, factor=first.factor).vcov
@@ -383,84 +448,3 @@ def _implied_bias(
         table.insert(5, "corrected", llm_only - profile.delta)
         tables.append(table.iloc[list(wanted)])
     return pd.concat(tables, ignore_index=True)
-
-
-def _groups(
-    study: Study,
-    variable: str,
-    right: str,
-    annotators: Sequence[str],
-    design: SampleDesign,
-    level: float,
-) -> pd.DataFrame:
-    human = study.human_labels(variable)[design.coded]
-    llm = {a: target_labels(study, variable, a, design) for a in annotators}
-    rows: list[dict[str, Any]] = []
-    for name, values in _categorical(study, right, design).items():
-        codes, labels = pd.factorize(values, sort=True)
-        for g, label in enumerate(labels):
-            for annotator in annotators:
-                for m in _in_group(llm[annotator], human, codes == g, design):
-                    found = interval(design, m, level)
-                    rows.append(
-                        {
-                            "variable": name,
-                            "group": label,
-                            "annotator": annotator,
-                            "measure": m.name,
-                            "estimate": m.estimate,
-                            "std_error": found.std_error,
-                            "conf_low": found.low,
-                            "conf_high": found.high,
-                            "n": m.n,
-                            "note": found.note,
-                        }
-                    )
-    return pd.DataFrame(rows)
-
-
-def _categorical(study: Study, right: str, design: SampleDesign) -> dict[str, NDArray[Any]]:
-    """Return the coded rows' values of the variables of ``by`` that make groups."""
-    marked: dict[str, bool] = {}
-    for term in terms_of(parse(f"error {right}").exogenous):
-        for factor in term.factors:
-            column = marked_categorical(factor)
-            if column is not None:
-                marked[column] = True
-        for name in term_variables(term):
-            marked.setdefault(name, False)
-    out: dict[str, NDArray[Any]] = {}
-    for name, is_marked in marked.items():
-        if name in study.variables:
-            values = study.human_labels(name)[design.coded]
-        else:
-            series = study.covariates((name,), design.coded)[name]
-            is_marked = is_marked or kind_of(series) != "number"
-            values = series.to_numpy(dtype=object)
-        if is_marked or len(pd.unique(values)) <= 2:
-            out[name] = values
-    return out
-
-
-def _in_group(
-    llm: NDArray[Any], human: NDArray[Any], group: NDArray[np.bool_], design: SampleDesign
-) -> list[Measure]:
-    known = ~pd.isna(llm) & group
-    text = human.dtype == object
-    values: dict[str, Float] = {}
-    if text or look_like_classes([human, llm]):
-        values["accuracy"] = np.asarray(llm == human, dtype=np.float64)
-    if not text:
-        values["mean_error"] = np.where(known, llm - human, 0.0)
-        if "accuracy" not in values:
-            values["mean_abs_error"] = np.abs(values["mean_error"])
-    n = int(known.sum())
-    out = []
-    for name, x in values.items():
-        shape = _SHAPES[name]
-        if n < LEAST_IN_GROUP:
-            reason = f"only {n} coded rows in this group: code at least {LEAST_IN_GROUP}."
-            out.append(Measure(name, np.nan, np.zeros(len(x)), shape, n, reason))
-        else:
-            out.append(weighted_mean(name, x, design.coded_weights, known, shape))
-    return out

@@ -224,3 +224,76 @@ def test_filled_labels_are_counted():
 def test_bad_input_says_what_is_wrong(options, error, words):
     with pytest.raises(error, match=words):
         tu.error_profile(study(made()), **options)
+
+
+@pytest.mark.parametrize("rare", ["zz", "a"], ids=["a level", "the reference level"])
+def test_a_slope_of_a_group_with_one_coded_row_shows_its_count_and_is_not_tested(rare):
+    data = made()
+    data["g"] = np.where(data["t"] == 1, "m", "n")
+    data.loc[data.index[data["h"].notna()][0], "g"] = rare
+    found = tu.error_profile(study(data), "v", "~ g + y")
+    table = found.table.set_index(["annotator", "term"]).loc["bad"]
+    alone = [f"g[T.{rare}]"] if rare == "zz" else ["g[T.m]", "g[T.n]"]
+    assert (table.loc[alone, "rests_on"] == 1).all()
+    assert table.loc[alone, ["std_error", "p_value", "conf_low"]].isna().all().all()
+    assert table["note"].loc[alone].str.contains("fewer than 10 coded rows").all()
+    assert np.isfinite(table.loc["y", "p_value"])
+    tests = found.tests.set_index("annotator")
+    assert (tests["left_out"] == ", ".join(alone)).all()
+    assert tests.loc["bad", "df_num"] == 4 - 1 - len(alone)
+    text = str(found)
+    assert "n = 1" in text
+    assert f"Not tested, since resting on fewer than 10 coded rows: {', '.join(alone)}" in text
+
+
+def test_the_bias_of_a_slope_with_few_rows_is_still_exact():
+    data = made()
+    few = data.index[data["h"].notna()][:4]
+    data["rare"] = data.index.isin(few).astype(float)
+    s = study(data)
+    bias = tu.error_profile(s, "v", "~ rare + t", llm="bad").implied_bias.set_index("term")
+    fit = tu.ols("v ~ rare + t", s, llm="bad", correction=tu.PTD(tuning="identity"))
+    naive = tu.ols("v ~ rare + t", s, llm="bad", correction="naive")
+    assert bias.loc["rare", "bias"] == pytest.approx((naive.coef() - fit.coef())["rare"], abs=1e-9)
+    assert bias.loc["rare", "rests_on"] == 4
+    assert np.isnan(bias.loc["rare", "p_value"])
+
+
+def test_a_profile_without_any_slope_to_test_says_so():
+    data = made()
+    data["rare"] = data.index.isin(data.index[data["h"].notna()][:3]).astype(float)
+    tests = tu.error_profile(study(data), "v", "~ rare").tests
+    assert tests["p_value"].isna().all()
+    assert tests["reason"].str.contains("fewer than 10 coded rows each").all()
+
+
+@pytest.mark.parametrize("missing", ["level", "fill"])
+def test_a_class_that_only_the_llm_gives_has_its_error_too(missing):
+    data = made()
+    for column in ("h", "fair"):
+        data[column] = data[column].map({1.0: "yes", 0.0: "no"})
+    stray = data.index % 7 == 0
+    data.loc[stray, "fair"] = None if missing == "level" else "unsure"
+    name = "refused" if missing == "level" else "unsure"
+    s = tu.Study(data, {"v": "h"}, {"v": ["fair"]}, missing=missing)
+    found = tu.error_profile(s, "v", "~ t").table
+    assert list(dict.fromkeys(found["label_class"])) == ["no", "yes", name]
+    coded = data[data["h"].notna()]
+    theirs = sm.OLS((stray[data["h"].notna()]).astype(float), sm.add_constant(coded["t"])).fit()
+    ours = found[found["label_class"] == name]
+    np.testing.assert_allclose(ours["estimate"], theirs.params, atol=1e-10)
+    # One for each row and class: what one class gains the others lose.
+    assert found.groupby("term")["estimate"].sum().abs().max() < 1e-10
+
+
+def test_a_reason_of_one_annotator_hides_no_statistic_of_another_and_all_are_shown():
+    data = made()
+    data["perfect"] = data["h"].fillna(0.0)
+    names = ["perfect", "bad", "fair", "copy"]
+    s = tu.Study(data.assign(copy=data["bad"]), {"v": "h"}, {"v": names})
+    text = str(tu.error_profile(s, "v", "~ t"))
+    tests = text.split("Tests that")[1].split("Within groups")[0]
+    assert "-  " in next(line for line in tests.splitlines() if line.startswith("perfect"))
+    line = next(line for line in tests.splitlines() if line.startswith("bad"))
+    assert f"{tu.error_profile(s, 'v', '~ t').tests.loc[1, 'statistic']:.2f}" in line
+    assert all(name in text.split("Within groups")[1].split("Bias of")[0] for name in names)
