@@ -209,6 +209,7 @@ def test_truth_is_what_the_human_labels_of_all_rows_give(kind, side):
         ({"by": "treated"}, "no effect"),
         ({"name": "my annotator"}, "names a column"),
         ({"name": ""}, "names a column"),
+        ({"by": ["treated"], "sensitivity": {0: 0.9, 1: 0.8}}, "is unknown"),
     ],
 )
 def test_unusable_annotators(fields, message):
@@ -264,8 +265,21 @@ M = Annotator("m")
             {"annotators": [Annotator("m", confusion=[["x"]])], "kind": "classes"},
             "must hold numbers",
         ),
+        (
+            {"annotators": [Annotator("m", accuracy=0.5, confusion=np.eye(3))], "kind": "classes"},
+            "both accuracy= and confusion=",
+        ),
+        ({"seed": -1}, "seed=-1 must be"),
+        ({"seed": "x"}, "seed='x' must be"),
+        ({"seed": 1.5}, "seed=1.5 must be"),
     ],
 )
 def test_unusable_studies(options, message):
     with pytest.raises(ArgumentError, match=message):
         study(**{"n": 100, "annotators": [M], "n_coded": 50, "seed": 1, **options})
+
+
+@pytest.mark.filterwarnings("error")
+def test_many_annotators_are_made_without_a_warning():
+    made = study(n=200, annotators=[Annotator(f"m{k}") for k in range(150)], n_coded=50, seed=1)
+    assert len(made.study.annotators) == 150

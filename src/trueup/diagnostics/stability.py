@@ -1,4 +1,4 @@
-"""Whether the same annotator gives the same label again: over runs, prompts or orders."""
+"""Whether an annotator gives the same label, and estimate, again: over runs, prompts, orders."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from scipy import special
 
 from trueup.diagnostics.answers import Answers, class_codes, numbers, read_answers, which_kind
 from trueup.diagnostics.estimates import share_interval
+from trueup.diagnostics.movement import llm_only_estimates, ranges
 from trueup.diagnostics.pairwise import agreement_counts
 from trueup.errors import ArgumentError
 from trueup.results.text import paragraph, text_table
 from trueup.results.tidy import check_level
 from trueup.study.design import Float, Int
+from trueup.study.study import Study
 from trueup.study.tables import nearest
 
 
@@ -28,7 +30,9 @@ class Stability:
     groups: pd.DataFrame
     """One row for each group: group, n_annotators, n_items (with at least two labels),
     flip_rate (or mean_abs_difference) with conf_low and conf_high, unstable (share of items
-    with labels that differ) with unstable_low and unstable_high."""
+    with labels that differ) with unstable_low and unstable_high. With ``formula=`` also lowest
+    and highest, the range of its LLM-only estimates, moves (their difference) and moves_in_se
+    (in mean standard errors)."""
     pairs: pd.DataFrame
     """One row for each pair within a group: group, a, b, n, flip_rate (or
     mean_abs_difference)."""
@@ -38,6 +42,9 @@ class Stability:
     between: float | None
     """The same as flip_rate for pairs of annotators of different groups; None for one group."""
     level: float
+    estimates: pd.DataFrame | None = None
+    """With ``formula=``: group, annotator, term, and the estimate and std_error that the labels of
+    this annotator give, taken at their word; None without."""
 
     @property
     def measure(self) -> str:
@@ -64,11 +71,28 @@ class Stability:
         lines = ["Stability of labels within groups of annotators", "", *text_table(head, rows)]
         if self.between is not None:
             lines += ["", f"Between groups: {self.between:.3f}"]
+        lines += self._moves()
+        few = self.groups["n_items"].lt(2) & self.groups["n_annotators"].ge(2)
+        for group, n in self.groups.loc[few, ["group", "n_items"]].itertuples(index=False):
+            lines += paragraph(f"{group}: {n} items have two labels, too few for an interval.")
         lonely = self.groups.loc[self.groups["n_annotators"] < 2, "group"].tolist()
         if lonely:
             names = ", ".join(map(str, lonely[:8]))
             lines += paragraph(f"One column only, so that nothing can change: {names}.")
         return "\n".join(lines)
+
+    def _moves(self) -> list[str]:
+        if self.estimates is None:
+            return []
+        rows = []
+        for r in self.groups.to_dict("records"):
+            cells = [f"{r[c]:.3f}" for c in ("lowest", "highest", "moves")]
+            text = f"{r['moves_in_se']:.1f}"
+            rows.append([str(r["group"]), *(cells if r["n_annotators"] > 1 else [*cells[:2], "-"])])
+            rows[-1].append(text if r["n_annotators"] > 1 else "-")
+        head = ["group", "lowest", "highest", "moves", "in std.\nerrors"]
+        term = self.estimates["term"].iloc[0]
+        return ["", f"LLM-only estimates of {term!r}", *text_table(head, rows)]
 
     def __str__(self) -> str:
         return self.summary()
@@ -80,6 +104,8 @@ class Stability:
 def _with_ends(value: float, low: float, high: float) -> list[str]:
     if np.isnan(value):
         return ["-", ""]
+    if np.isnan(low):
+        return [f"{value:.3f}", ""]
     return [f"{value:.3f}", f"[{low:.3f}, {high:.3f}]"]
 
 
@@ -93,9 +119,14 @@ def stability(
     label: str | None = None,
     variable: str | None = None,
     kind: Literal["auto", "class", "numeric"] = "auto",
+    formula: str | None = None,
+    family: str = "ols",
+    focus: str | None = None,
     level: float = 0.95,
 ) -> Stability:
     r"""Measure how often labels change between runs, prompts or orders of one annotator.
+
+    With ``formula=``, also how far the regression on these labels moves.
 
     For the :math:`m_i` labels that a group of columns gives item i, the flip rate is the share
     of pairs of labels that differ, over all items,
@@ -122,6 +153,14 @@ def stability(
         Labelled variable of a study that has several.
     kind : {"auto", "class", "numeric"}
         As in :func:`trueup.disagreement`.
+    formula : str, optional
+        Regression that uses the label, of a study. It is fitted to the labels of each annotator,
+        taken at their word, and each group has the range of its estimates. These are no correct
+        estimates: the range shows what the choice of a run or prompt alone can do.
+    family : str
+        Of the regression, such as ``"ols"`` or ``"logit"``.
+    focus : str, optional
+        Its coefficient of interest; by default the first one that is no intercept.
     level : float
         Of the intervals, which take items as independent draws.
 
@@ -132,7 +171,14 @@ def stability(
     Raises
     ------
     ArgumentError, StudyError
-        If the groups are unknown, none has two columns, or labels cannot be compared.
+        If the groups are unknown, none has two columns, labels cannot be compared, or a formula
+        is given for a table that is no study.
+    FormulaError, FitError
+        If the formula cannot be read or fitted.
+
+    See Also
+    --------
+    trueup.multiverse : Its ``agree_test`` tests whether such estimates differ by chance.
 
     Examples
     --------
@@ -142,8 +188,20 @@ def stability(
     >>> found = tu.stability(labels, groups="model", annotators="{model}__{prompt}")
     >>> found.groups[["group", "flip_rate"]].values.tolist()
     [['gpt', 0.25], ['phi', 0.5]]
+
+    How far a coefficient moves between two runs:
+
+    >>> run = tu.simulate.Annotator("run1"), tu.simulate.Annotator("run2")
+    >>> sim = tu.simulate.study(2_000, annotators=run, seed=1)
+    >>> found = tu.stability(sim.study, formula="label ~ treated + x", family="logit")
+    >>> found.groups[["lowest", "highest", "moves"]].round(2).values.tolist()
+    [[0.78, 0.89, 0.11]]
     """
     check_level(level)
+    if formula is not None and not isinstance(answers, Study):
+        raise ArgumentError(
+            "formula= needs a study, with the other variables of the regression: give a tu.Study."
+        )
     found = read_answers(
         answers,
         item=item,
@@ -165,7 +223,13 @@ def stability(
     items = pd.DataFrame({g: _share(pairs, apart) for g, (pairs, apart) in by_item.items()})
     apart = _apart(source)
     between = _between(apart, members) if len(members) > 1 else None
-    return Stability(which, table, _pairs(apart, found, members, measure), items, between, level)
+    estimates = None
+    if formula is not None:
+        named = {g: [found.names[j] for j in columns] for g, columns in members.items()}
+        estimates = llm_only_estimates(answers, variable, named, formula, family, focus)
+        table = table.merge(ranges(estimates), left_on="group", right_index=True, how="left")
+    pairs = _pairs(apart, found, members, measure)
+    return Stability(which, table, pairs, items, between, level, estimates)
 
 
 _Labels = Int | Float
@@ -175,9 +239,26 @@ def _columns_needed(
     groups: str | Mapping[str, Sequence[str]] | None, annotators: str | Sequence[str] | None
 ) -> str | Sequence[str] | None:
     """Columns that groups name are those that are read, where nothing else is said."""
+    _check_groups(groups)
     if annotators is None and isinstance(groups, Mapping):
         return list(dict.fromkeys(c for columns in groups.values() for c in columns))
     return annotators
+
+
+def _check_groups(groups: Any) -> None:
+    """Raise where groups are neither a field nor group -> columns."""
+    if groups is None or isinstance(groups, str):
+        return
+    if not isinstance(groups, Mapping) or not groups:
+        raise ArgumentError(
+            f"groups={groups!r} must be a field of the annotators' names, such as 'model', or "
+            "columns by group, as in groups={'gpt': ['run1', 'run2']}."
+        )
+    for group, columns in groups.items():
+        if isinstance(columns, str) or not len(columns):
+            raise ArgumentError(
+                f"groups= gives the group {group!r} {columns!r}: give a list of its columns."
+            )
 
 
 def _members(
@@ -247,9 +328,12 @@ def _row(
     n = int(counted.sum())
     out: dict[str, Any] = {"group": group, "n_annotators": values.shape[1], "n_items": n}
     ends = ["conf_low", "conf_high", "unstable", "unstable_low", "unstable_high"]
-    if n < 2:
+    if n == 0:
         return {**out, measure: np.nan, **dict.fromkeys(ends, np.nan)}
     rate = float(apart.sum() / pairs.sum())
+    if n == 1:
+        one = {"unstable": float(apart.sum() > 0)}
+        return {**out, measure: rate, **dict.fromkeys(ends, np.nan), **one}
     residual = (apart - rate * pairs)[counted] / pairs.sum()
     variance = float(n / (n - 1) * (residual @ residual))
     if measure == "flip_rate":

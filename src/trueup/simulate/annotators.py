@@ -106,7 +106,7 @@ class Annotator:
                 f"Annotator name {self.name!r} must be a word of letters, digits and underscores, "
                 "since it names a column."
             )
-        if self.by is not None and self.by not in BY_LEVELS:
+        if self.by is not None and self.by not in tuple(BY_LEVELS):
             raise ArgumentError(
                 f"Annotator {self.name!r}: by={self.by!r} is unknown: use one of "
                 f"{', '.join(map(repr, BY_LEVELS))}."
@@ -164,8 +164,13 @@ def _check_numbers(annotator: Annotator, field: str) -> None:
 
 
 def check_kind(annotator: Annotator, kind: Kind) -> None:
-    """Raise where a field was set that means nothing for labels of this kind."""
+    """Raise where a field was set that means nothing here."""
     default = {field.name: field.default for field in fields(Annotator)}
+    if annotator.confusion is not None and annotator.accuracy != default["accuracy"]:
+        raise ArgumentError(
+            f"Annotator {annotator.name!r} has both accuracy= and confusion=, which says how "
+            "accurate it is in each class: leave accuracy= out."
+        )
     for other, names in _FIELDS.items():
         for name in names:
             # Arrays have no single truth value, so a confusion matrix is tested for absence.

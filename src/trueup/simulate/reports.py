@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from trueup.errors import ArgumentError
+from trueup.simulate.seeds import check_seed
 
 _INTERCEPT = -1.43
 _EFFECT = 1.0
@@ -73,7 +74,7 @@ def antibiotics(n: int = 10_000, seed: int | None = None) -> pd.DataFrame:
     Raises
     ------
     ArgumentError
-        If ``n`` is not a positive whole number.
+        If ``n`` is not a positive whole number, or ``seed`` not a whole number of 0 or more.
 
     Examples
     --------
@@ -86,6 +87,7 @@ def antibiotics(n: int = 10_000, seed: int | None = None) -> pd.DataFrame:
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ArgumentError(f"n={n!r} is not a number of reports: use a whole number above 0.")
+    check_seed(seed)
     rng = np.random.default_rng(seed)
     treated = rng.random(n) < _SHARE_TREATED
     reaction = rng.random(n) < expit(_INTERCEPT + _EFFECT * treated)

@@ -13,6 +13,7 @@ from scipy.special import expit
 
 from trueup.errors import ArgumentError
 from trueup.simulate.annotators import BY_LEVELS, Annotator, Float, Kind, check_kind, draw_labels
+from trueup.simulate.seeds import check_seed
 from trueup.study.sampling import Bool, Sampling
 from trueup.study.study import Study
 
@@ -130,15 +131,21 @@ def study(
     for name, value, allowed in (("kind", kind, Kind), ("side", side, Side)):
         _check_choice(name, value, get_args(allowed))
     _check_choice("sampling", sampling, get_args(Draw))
+    check_seed(seed)
     people = _check_annotators(annotators, kind, side)
     levels = tuple("abcdefghij"[:n_classes]) if kind == "classes" else ()
     # Streams of their own: another annotator or another sample leaves the rows as they are.
     rows_stream, sample_stream, *streams = np.random.default_rng(seed).spawn(2 + len(people))
     table, true, difficulty = _rows(rows_stream, n, effect, kind, side, levels)
-    for person, stream in zip(people, streams, strict=True):
-        given = draw_labels(person, kind, true, table, levels, difficulty, stream)
-        table[person.name] = _written(given, levels)
-    first = table[people[0].name].to_numpy()
+    given = {
+        person.name: _written(
+            draw_labels(person, kind, true, table, levels, difficulty, stream), levels
+        )
+        for person, stream in zip(people, streams, strict=True)
+    }
+    first = given[people[0].name]
+    # All at once: a frame that grows column by column is slow, and says so.
+    table = pd.concat([table, pd.DataFrame(given)], axis=1)
     coded, probability, design = _sample(sample_stream, sampling, n_coded, table, first, kind)
     table["coder"] = table["label"].where(coded)
     if probability is not None:

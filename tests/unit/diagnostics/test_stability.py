@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import trueup as tu
-from trueup.errors import ArgumentError
+from trueup.errors import ArgumentError, TrueupError
 
 PATTERN = "{model}__{prompt}"
 
@@ -133,3 +133,67 @@ def test_groups_of_one_are_named():
     assert "One column only, so that nothing can change: wild" in str(
         tu.stability(made(), groups=groups)
     )
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ({"calm": "calm__p1"}, "list of its columns"),
+        ({"calm": [], "wild": ["wild__p1", "wild__p2"]}, "list of its columns"),
+        (["calm__p1", "calm__p2"], "must be a field"),
+        ({}, "must be a field"),
+    ],
+)
+def test_groups_that_are_no_lists_of_columns(groups, words):
+    with pytest.raises(ArgumentError, match=words):
+        tu.stability(made(), groups=groups)
+
+
+def test_one_item_with_two_labels_has_a_rate_and_no_interval():
+    found = tu.stability({"a": [1.5, None], "b": [1.7, 1.2]})
+    row = found.groups.iloc[0]
+    assert row["mean_abs_difference"] == pytest.approx(0.2)
+    assert np.isnan([row["conf_low"], row["unstable_high"]]).all()
+    assert "1 items have two labels" in str(found)
+
+
+def with_outcome():
+    data = made()
+    rng = np.random.default_rng(3)
+    truth = np.where(np.arange(300) < 60, data["calm__p1"].fillna(0.0), np.nan)
+    data = data.assign(h=truth, x=rng.normal(size=300))
+    return tu.Study(data, human={"y": "h"}, llm={"y": PATTERN})
+
+
+@pytest.mark.parametrize("family", ["ols", "poisson"])
+def test_estimates_move_as_the_single_llm_only_fits_do(family):
+    study = with_outcome()
+    found = tu.stability(study, groups="model", formula="y ~ x", family=family)
+    fits = {
+        a: getattr(tu, family)("y ~ x", study, llm=a, correction="naive") for a in study.annotators
+    }
+    by_name = found.estimates.set_index("annotator")
+    for a, fit in fits.items():
+        assert by_name.loc[a, "estimate"] == pytest.approx(fit.coef()["x"], abs=1e-10)
+        assert by_name.loc[a, "std_error"] == pytest.approx(fit.se()["x"], rel=1e-10)
+    for row in found.groups.itertuples():
+        mine = [f.coef()["x"] for a, f in fits.items() if a.startswith(row.group)]
+        errors = [f.se()["x"] for a, f in fits.items() if a.startswith(row.group)]
+        assert row.moves == pytest.approx(max(mine) - min(mine))
+        assert row.moves_in_se == pytest.approx(row.moves / np.mean(errors))
+    assert "LLM-only estimates of 'x'" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"formula": "x ~ 1"}, "'y'"),
+        ({"formula": "y ~ x", "focus": "z"}, "focus='z' is no coefficient"),
+        ({"formula": "y ~ x", "family": "lasso"}, "family='lasso'"),
+    ],
+)
+def test_a_formula_that_says_nothing_about_the_labels_is_refused(options, words):
+    with pytest.raises(TrueupError, match=words):
+        tu.stability(with_outcome(), groups="model", **options)
+    with pytest.raises(ArgumentError, match="needs a study"):
+        tu.stability(made(), **options)
