@@ -8,8 +8,9 @@ model's value, its posterior mean and reference distribution are
 .. math:: k = \frac{n\,k_{coded} + m\,k_{model}}{n + m}, \qquad \nu = 2\,(n + m) + 4.
 
 A variance with relative variance 1/(n + m) gives the standardised estimate the excess kurtosis
-3/(n + m), which is that of a t distribution with these degrees of freedom. The number n is what the model expects under the design, from all rows: a
-sample that happens to miss the mislabelled rows looks well informed to itself.
+3/(n + m), which is that of a t distribution with these degrees of freedom. The number n is what
+the model expects under the design, from all rows: a sample that happens to miss the mislabelled
+rows looks well informed to itself.
 """
 
 from __future__ import annotations
