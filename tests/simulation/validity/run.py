@@ -20,7 +20,7 @@ from pathlib import Path
 from joblib import Parallel, delayed
 
 from .design import Cell, read
-from .methods import COMPETITORS, DEFAULT, known
+from .methods import COMPETITORS, DEFAULT, applies, known
 from .shards import BATCH, missing, run_batch
 from .summary import TABLE, build, merge, page, write_table
 
@@ -65,7 +65,7 @@ def tasks(
     for batch in range(batches):
         for cell in cells:
             todo = missing(work, cell, batch, methods)
-            todo += [m for m in again if m in methods and m not in todo]
+            todo += [m for m in again if applies(m, cell) and m not in todo]
             if todo:
                 yield cell, batch, todo
 
@@ -85,7 +85,8 @@ def run(arguments: argparse.Namespace) -> None:
     every = read()
     cells = choose_cells(arguments.cells, every)
     methods = choose_methods(arguments.methods)
-    again = arguments.again.split(",") if arguments.again else []
+    again = choose_methods(arguments.again) if arguments.again else []
+    methods += [m for m in again if m not in methods]
     work = Path(arguments.work)
     batches = -(-arguments.reps // BATCH)
     start = time.monotonic()

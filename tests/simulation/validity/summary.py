@@ -145,7 +145,7 @@ def page(table: pd.DataFrame, cells: Mapping[str, Cell]) -> str:
         "described in `cells.csv`. Intervals of 95%; `inside`: share of cells with coverage in "
         f"{AIM[0]:g}-{AIM[1]:g}; `inside, allowing`: the same where coverage is within two Monte "
         "Carlo errors of that range; `near the best`: share of cells with an SD no more than 3% "
-        "above the smallest of all valid methods that use no more LLMs. SD, width and SE / SD are "
+        "above the smallest of all valid methods run that use no more LLMs. SD, width, SE / SD: "
         "medians over cells. Nothing was tuned on cells that are held out.",
         "",
     ]

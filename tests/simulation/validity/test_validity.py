@@ -22,7 +22,7 @@ from scipy.stats import binom
 from trueup.corrections.registry import NAMES
 
 from . import data, design, run, shards, summary
-from .methods import ONE, applies, attempt, known, problem_of, replicate
+from .methods import ONE, Result, applies, attempt, known, problem_of, replicate
 
 CELLS = design.read()
 REPS = 200
@@ -238,6 +238,11 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path, monkeypatch):
     human = second[second["method"] == "human"].sort_values("rep").head(3)
     assert human["estimate"].tolist() == first["estimate"].tolist()
     written = pd.read_csv(table)
+    monkeypatch.setattr(shards, "replicate", lambda cell, rep, methods: {"ptd": Result(rep)})
+    run.main([*common, "--reps", "6", "--methods", "human", "--again", "ptd"])
+    third = shards.load(work, CELLS["c045"]).sort_values("rep")
+    assert third.loc[third["method"] == "ptd", "estimate"].tolist() == list(range(6))
+    assert (third["method"] == "human").sum() == 6
     assert written[["method", "reps"]].to_numpy().tolist() == [["human", 6], ["ptd", 6]]
     assert "| human | 1 | 6-6 |" in (tmp_path / "summary.md").read_text()
 
