@@ -25,7 +25,7 @@ def cell_table(cell: Cell, draws: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each method of a cell.
 
     Columns: ``reps``; ``bias_sd`` bias over SD; ``sd_human`` SD over that of human-only; ``se_sd``
-    root mean squared standard error over SD; ``coverage`` of the 95% interval and ``mc_error``,
+    mean standard error over SD; ``coverage`` of the 95% interval and ``mc_error``,
     its Monte Carlo error; ``below`` and ``above``, shares of intervals wholly below and above the
     truth; ``width``, median width, and ``width_human``, over that of human-only; ``sd_best``, SD
     over the smallest of all valid methods that use no more LLMs; ``failures``, share of
@@ -64,7 +64,7 @@ def _measures(draws: pd.DataFrame, target: float) -> dict[str, float | str | int
     return out | {
         "bias_sd": (done["estimate"].mean() - target) / sd,
         "sd": sd,
-        "se_sd": float(np.sqrt((done["se"] ** 2).mean())) / sd,
+        "se_sd": done["se"].mean() / sd,
         "coverage": cover,
         "mc_error": float(np.sqrt(cover * (1.0 - cover) / len(done))),
         "below": below,
