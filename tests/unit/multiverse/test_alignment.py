@@ -323,3 +323,20 @@ def test_a_scorecard_names_what_is_missing():
         scorecard(table, [Criterion("r", "R", "more")], title="")
     with pytest.raises(ArgumentError, match="at least one annotator"):
         scorecard(table[:0], [Criterion("q", "Q", "more")], title="")
+
+
+def test_the_test_of_differential_error_says_which_small_group_it_leaves_out():
+    data = tu.simulate.antibiotics(2_000, seed=3)
+    data["ward"] = np.where(data.index < 4, "rare", np.where(data.index % 2, "a", "b"))
+    data.loc[400:, "reaction"] = None
+    study = tu.Study(data, human={"y": "reaction"}, llm={"y": ["random", "under_treated"]})
+    card = tu.alignment(tu.ols("y ~ treated + ward", study, llm="random"))
+    left_out = card.missing[card.missing["criterion"] == "differential error"]
+    assert left_out["annotator"].tolist() == ["random", "under_treated"]
+    assert left_out["reason"].str.contains("without ward[T.rare]", regex=False).all()
+    assert card.table["differential_p"].notna().all()
+
+
+def test_a_margin_that_is_no_number_is_refused(study):
+    with pytest.raises(ArgumentError, match="margin='wide'"):
+        tu.alignment(tu.logit("y ~ treated", study, llm="random"), margin="wide")
