@@ -77,7 +77,15 @@ class Fit:
 
         Examples
         --------
-        >>> fit.summary()  # doctest: +SKIP
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> print(fit.summary())
+        Call:
+          tu.logit('label ~ treated + x', study)
+        ...
+        Family:      logit
+        ...
         """
         return summary.summarise(self, level, stars=stars)
 
@@ -102,6 +110,17 @@ class Fit:
         ------
         ArgumentError
             If ``level`` is not in (0, 1) or ``names`` is unknown.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> fit.tidy().round(2)[["term", "estimate", "std_error", "conf_low", "conf_high"]]
+                term  estimate  std_error  conf_low  conf_high
+        0  Intercept     -0.53       0.10     -0.72      -0.35
+        1    treated      1.14       0.14      0.86       1.43
+        2          x      0.67       0.08      0.52       0.83
         """
         return tidy.tidy(self, level, names)
 
@@ -117,6 +136,14 @@ class Fit:
             over terms other than the intercept); informative (coded rows that carry the least
             well supported standard error); level; vcov; design (how the coded rows were
             drawn); n_clusters; df (smallest over terms).
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> fit.glance()[["family", "n_human", "n_llm"]].values.tolist()
+        [['logit', 500, 2000]]
         """
         return tidy.glance(self)
 
@@ -135,20 +162,58 @@ class Fit:
               (``.fitted_<annotator>`` where several annotators give different ones)
             - .fitted_human, .resid: mean under human labels and human outcome minus it; NaN
               where not coded
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> fit.augment().columns[:5].tolist()
+        ['row', 'coded', 'inclusion_weight', 'label_human', 'label_llm']
         """
         return predict.augment(self)
 
     def coef(self) -> pd.Series[float]:
-        """Return the coefficients by term."""
+        """Return the coefficients by term.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> fit.coef().round(2).to_dict()
+        {'Intercept': -0.53, 'treated': 1.14, 'x': 0.67}
+        """
         return pd.Series(self.estimate.theta, index=list(self.terms), name="estimate")
 
     def se(self) -> pd.Series[float]:
-        """Return the standard errors by term."""
+        """Return the standard errors by term.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> fit.se().round(2).to_dict()
+        {'Intercept': 0.1, 'treated': 0.14, 'x': 0.08}
+        """
         values = tidy.standard_errors(self.estimate.vcov, self.terms)
         return pd.Series(values, index=list(self.terms), name="std_error")
 
     def vcov(self) -> pd.DataFrame:
-        """Return the (p, p) covariance of the coefficients, rows and columns by term."""
+        """Return the (p, p) covariance of the coefficients, rows and columns by term.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> fit.vcov().round(3)
+                   Intercept  treated      x
+        Intercept      0.009   -0.009 -0.000
+        treated       -0.009    0.021  0.002
+        x             -0.000    0.002  0.006
+        """
         terms = list(self.terms)
         return pd.DataFrame(self.estimate.vcov, index=terms, columns=terms)
 
@@ -164,6 +229,17 @@ class Fit:
         -------
         pandas.DataFrame
             Columns conf_low and conf_high, indexed by term.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> fit.confint(level=0.9).round(2)
+                   conf_low  conf_high
+        Intercept     -0.69      -0.38
+        treated        0.91       1.38
+        x              0.54       0.80
         """
         table = tidy.tidy(self, level).set_index("term")
         return table[["conf_low", "conf_high"]].rename_axis(None)
@@ -199,6 +275,17 @@ class Fit:
         ArgumentError
             If an argument is unknown, or the formula absorbs effects, whose levels are not
             estimated.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> new = {"treated": [0, 1], "x": [0.0, 0.0]}
+        >>> fit.predict(new, interval="confidence").round(2)
+           estimate  std_error  conf_low  conf_high
+        0      0.37       0.02      0.33       0.41
+        1      0.65       0.02      0.60       0.70
         """
         return predict.predict(self, newdata, interval, level)
 
@@ -224,7 +311,11 @@ class Fit:
 
         Examples
         --------
-        >>> fit.wald_test("exclaim = 0").p_value  # doctest: +SKIP
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> print(fit.wald_test("treated = 0"))
+        F(1, 482.5) = 62.94, p = 1.496e-14, for treated = 0
         """
         e = self.estimate
         return wald.wald_test(e.theta, e.vcov, e.df, self.terms, constraint)
@@ -241,6 +332,17 @@ class Fit:
         -------
         Comparison
             Prints as a table; ``.tidy()`` and ``.glance()`` give data frames.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> fit.compare().tidy().round(2)[["term", "source", "estimate"]].head(3)
+                term      source  estimate
+        0  Intercept    LLM-only     -0.34
+        1  Intercept  human-only     -0.41
+        2  Intercept   corrected     -0.53
         """
         return compare.compare(self, level)
 
@@ -266,5 +368,14 @@ class Fit:
         -------
         matplotlib.figure.Figure
             Shown where it is the last line of a notebook cell; ``savefig`` writes it to a file.
+
+        Examples
+        --------
+        >>> import trueup as tu
+        >>> sim = tu.simulate.study(2_000, annotators=[tu.simulate.Annotator("llm")], seed=1)
+        >>> fit = tu.logit(sim.formula, sim.study)
+        >>> figure = fit.plot()
+        >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        ['treated', 'x']
         """
         return plot.plot_comparison(self.compare(level), terms, intercept=intercept)

@@ -264,6 +264,13 @@ class Study:
         ------
         ArgumentError
             If there is no annotator of that name.
+
+        Examples
+        --------
+        >>> study = Study({"h": ["yes", "no", None], "gpt": ["yes", None, "yes"], "x": [1, 2, 3]},
+        ...               human={"y": "h"}, llm={"y": ["gpt"]})
+        >>> study.annotator("gpt").columns["y"]
+        'gpt'
         """
         if name not in self._contents.annotators:
             raise ArgumentError(f"There is no annotator {name!r}.{nearest(name, self.annotators)}")
@@ -343,6 +350,13 @@ class Study:
         StudyError
             If the variables were coded on different rows: then no single sampling design
             describes the rows where all are known.
+
+        Examples
+        --------
+        >>> study = Study({"h": ["yes", "no", None], "gpt": ["yes", None, "yes"], "x": [1, 2, 3]},
+        ...               human={"y": "h"}, llm={"y": ["gpt"]})
+        >>> study.coded("y")
+        array([0, 1])
         """
         return self.design(variables).coded
 
@@ -353,6 +367,13 @@ class Study:
         ------
         StudyError
             If the variables were coded on different rows.
+
+        Examples
+        --------
+        >>> study = Study({"h": ["yes", "no", None], "gpt": ["yes", None, "yes"], "x": [1, 2, 3]},
+        ...               human={"y": "h"}, llm={"y": ["gpt"]})
+        >>> study.design("y").n_coded, study.design("y").probability.round(3)
+        (2, array([0.667, 0.667]))
         """
         names = [variables] if isinstance(variables, str) else list(variables)
         if not names:
@@ -372,20 +393,52 @@ class Study:
         return designs[0]
 
     def human_labels(self, variable: str) -> NDArray[Any]:
-        """Return (N,) human labels: NaN (numbers) or None (classes) where not coded."""
+        """Return (N,) human labels: NaN (numbers) or None (classes) where not coded.
+
+        Examples
+        --------
+        >>> study = Study({"h": ["yes", "no", None], "gpt": ["yes", None, "yes"], "x": [1, 2, 3]},
+        ...               human={"y": "h"}, llm={"y": ["gpt"]})
+        >>> study.human_labels("y")
+        array(['yes', 'no', None], dtype=object)
+        """
         return self._read(variable, self.human_columns[self._variable(variable)]).values
 
     def llm_labels(self, variable: str, annotator: str) -> NDArray[Any]:
-        """Return (N,) labels of one annotator, complete by the study's rule for missing ones."""
+        """Return (N,) labels of one annotator, complete by the study's rule for missing ones.
+
+        Examples
+        --------
+        >>> study = Study({"h": ["yes", "no", None], "gpt": ["yes", None, "yes"], "x": [1, 2, 3]},
+        ...               human={"y": "h"}, llm={"y": ["gpt"]})
+        >>> study.llm_labels("y", "gpt")
+        array(['yes', 'yes', 'yes'], dtype=object)
+        """
         labels = self._llm(variable, annotator)
         return complete(labels, self._contents.levels[variable], self._contents.missing)
 
     def llm_missing(self, variable: str, annotator: str) -> Bool:
-        """Return (N,) whether the annotator gave no label."""
+        """Return (N,) whether the annotator gave no label.
+
+        Examples
+        --------
+        >>> study = Study({"h": ["yes", "no", None], "gpt": ["yes", None, "yes"], "x": [1, 2, 3]},
+        ...               human={"y": "h"}, llm={"y": ["gpt"]})
+        >>> study.llm_missing("y", "gpt")
+        array([False,  True, False])
+        """
         return self._llm(variable, annotator).missing
 
     def levels(self, variable: str) -> tuple[str, ...] | None:
-        """Return the classes of a variable, None where its labels are numbers."""
+        """Return the classes of a variable, None where its labels are numbers.
+
+        Examples
+        --------
+        >>> study = Study({"h": ["yes", "no", None], "gpt": ["yes", None, "yes"], "x": [1, 2, 3]},
+        ...               human={"y": "h"}, llm={"y": ["gpt"]})
+        >>> study.levels("y")
+        ('no', 'yes')
+        """
         return self._contents.levels[self._variable(variable)]
 
     def covariates(self, columns: Sequence[str], part: slice | Int | None = None) -> pd.DataFrame:
@@ -407,6 +460,15 @@ class Study:
         ------
         StudyError
             If a column does not exist or holds human labels.
+
+        Examples
+        --------
+        >>> study = Study({"h": ["yes", "no", None], "gpt": ["yes", None, "yes"], "x": [1, 2, 3]},
+        ...               human={"y": "h"}, llm={"y": ["gpt"]})
+        >>> study.covariates(["x"], slice(0, 2))
+           x
+        0  1
+        1  2
         """
         for variable, column in self._contents.human.items():
             if column in columns:
