@@ -22,8 +22,9 @@ from trueup.inference.vcov import Vcov, as_vcov
 from trueup.multiverse.focus import check_focus, warn_focus
 from trueup.multiverse.grid import Annotators, Corrections, Exclude, LLMs, build_grid
 from trueup.multiverse.multiverse import Multiverse
-from trueup.multiverse.runner import run_universes, worker_count
+from trueup.multiverse.runner import run_universes
 from trueup.multiverse.store import Store
+from trueup.multiverse.workers import count_workers
 from trueup.results.fit import Fit
 from trueup.results.tidy import check_level
 from trueup.study.study import Study
@@ -568,7 +569,7 @@ def multiverse(
     Plagborg-Møller (2019), Simultaneous confidence bands.
     """
     check_level(level)
-    worker_count(n_jobs)
+    count_workers(n_jobs)
     chosen_seed = _seed(seed)
     if store is not None and not isinstance(store, (str, PathLike)):
         raise ArgumentError(f"store={store!r} must be the path of a folder.")

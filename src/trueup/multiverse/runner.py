@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from trueup.corrections.base import Problem
 from trueup.corrections.problem import build_problem
-from trueup.errors import ArgumentError, TrueupError
+from trueup.errors import TrueupError
 from trueup.multiverse.caught import caught_warnings
 from trueup.multiverse.grid import groups
 from trueup.multiverse.progress import Progress
 from trueup.multiverse.store import Store
 from trueup.multiverse.universe import Outcome, Universe
+from trueup.multiverse.workers import count_workers, on_cluster, spread
 from trueup.results.tidy import standard_errors
 from trueup.study.design import Int
 from trueup.study.study import Study
@@ -52,9 +51,8 @@ def run_universes(
 ) -> tuple[Outcome, ...]:
     """Return what came of every universe, in the order given.
 
-    Universes that the store holds already are read, not computed. The table is sent once for each
-    piece of work, not once for each universe. Where a worker process dies, what it held is tried
-    again by itself, and only the universe that kills it fails.
+    Universes that the store holds already are read, not computed. Where a worker process dies,
+    what it held is tried again by itself, and only the universe that kills it fails.
     """
     work = Work(study, subsets, seed, store)
     done = _kept(universes, work)
@@ -65,29 +63,6 @@ def run_universes(
             bar.add(part)
             done.update({o.universe.number: o for o in part})
     return tuple(done[u.number] for u in universes)
-
-
-def worker_count(n_jobs: int | None) -> int:
-    """Return how many workers joblib makes of ``n_jobs=``.
-
-    Raises
-    ------
-    ArgumentError
-        If it is no number of workers.
-    """
-    from joblib import effective_n_jobs
-
-    whole = n_jobs is None or (isinstance(n_jobs, Integral) and not isinstance(n_jobs, bool))
-    try:
-        if whole:
-            return int(effective_n_jobs(n_jobs))
-        reason = None
-    except (TypeError, ValueError) as error:
-        reason = error
-    raise ArgumentError(
-        f"n_jobs={n_jobs!r} cannot be used: give a number of workers, -1 for all cores, or "
-        "None for what joblib is configured to."
-    ) from reason
 
 
 def _kept(universes: Sequence[Universe], work: Work) -> dict[int, Outcome]:
@@ -114,48 +89,13 @@ def _parts(
     """Yield outcomes as they come: piece by piece, in whatever order they finish."""
     if not universes:
         return
-    from joblib import Parallel, delayed
-
-    workers = worker_count(n_jobs)
-    if workers == 1:
-        for group in groups(universes):
-            for outcome in _run_group(group, work):
-                yield [outcome]
+    workers = count_workers(n_jobs)
+    if workers > 1 or on_cluster():
+        yield from spread(_pieces(universes, workers * PIECES), _run_piece, work, n_jobs)
         return
-    left = _pieces(universes, workers * PIECES)
-    parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    try:
-        for part in parallel(delayed(_run_piece)(p, work) for p in left):
-            numbers = {o.universe.number for o in part}
-            left = [p for p in left if p[0].number not in numbers]
-            yield part
-    except BrokenExecutor:
-        yield from _after_a_death(left, work, n_jobs)
-
-
-def _after_a_death(
-    pieces: Sequence[list[Universe]], work: Work, n_jobs: int | None
-) -> Iterator[list[Outcome]]:
-    """Run pieces one at a time, and those that kill their worker universe by universe."""
-    from joblib import Parallel, delayed
-
-    for piece in pieces:
-        try:
-            (part,) = Parallel(n_jobs=n_jobs)([delayed(_run_piece)(piece, work)])
-            yield part
-        except BrokenExecutor as error:
-            if len(piece) == 1:
-                yield [_died(piece[0], error)]
-            else:
-                yield from _after_a_death([[u] for u in piece], work, n_jobs)
-
-
-def _died(universe: Universe, error: BaseException) -> Outcome:
-    reason = (
-        f"{type(error).__name__}: the worker process died while it fitted this universe, often "
-        "for lack of memory: use fewer workers (n_jobs=) or fit it by itself."
-    )
-    return Outcome(universe, "failed", error=reason)
+    for group in groups(universes):
+        for outcome in _run_group(group, work):
+            yield [outcome]
 
 
 def _pieces(universes: Sequence[Universe], count: int) -> list[list[Universe]]:
