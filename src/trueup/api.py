@@ -535,12 +535,21 @@ def multiverse(
     n_jobs : int, optional
         Workers; None follows ``joblib.parallel_config``. Numbers do not depend on it.
     store : path, optional
-        Folder that keeps results as they come; a second call computes only what is missing.
+        Folder that keeps results as they come; a second call computes only what is missing or
+        failed. A result is found again by all that it depends on: its choices, the columns that
+        it reads, its rows, the seed and the version of this package. Columns that are added or
+        changed touch only the universes that read them; other rows, other human labels or
+        another way of drawing the coded rows need another folder. A correction that you wrote
+        yourself is known by the name of its class and its options, not by its code: use another
+        folder when that changes.
     progress : bool
         Whether to show progress: a bar on a terminal or in a notebook; elsewhere a line on the
         standard error stream every half minute, none for a run that takes less.
     seed : int, optional
-        Random state of all that is drawn; None draws one and records it.
+        Random state of all that is drawn; None draws one and records it. Every universe starts
+        from this same seed, as a single fit with ``seed=`` does: its row therefore equals that
+        fit, whatever the grid, its order or the number of workers, and universes with the same
+        coded rows share their random folds, so that these do not make them differ.
 
     Returns
     -------
@@ -551,7 +560,13 @@ def multiverse(
     ArgumentError
         If an argument cannot be used, the grid is empty, or no formula has the focal term.
     StoreError
-        If the store cannot be written or was made from other data.
+        If the store cannot be written (results so far stay in it) or was made from other data.
+
+    Warns
+    -----
+    TrueupWarning
+        If some formulas lack the focal term, or files of the store are damaged, whose universes
+        are then computed anew.
 
     Examples
     --------
@@ -587,7 +602,7 @@ def multiverse(
     check_focus(focus, plan.universes, study, plan.subsets, chosen_seed)
     kept = None
     if store is not None:
-        kept = Store.open(store, study, plan.subsets)
+        kept = Store.open(store, study)
     outcomes = run_universes(
         plan.universes,
         study,

@@ -83,8 +83,8 @@ def build_grid(
     about = _metadata(study, annotators)
     keys = tuple(dict.fromkeys(key for values in about.values() for key in values))
     dimensions = ("llm", *keys, "formula", "family", "correction", "subset", "vcov")
-    # In the order of the study, so that the order of llm= changes no number.
-    first = next(a for a in study.annotators if any(a in names for names in sets.values()))
+    # The first by name, so that neither the order of llm= nor that of columns changes a number.
+    first = min(name for names in sets.values() for name in names)
     found: dict[tuple[str, ...], Universe] = {}
     for (fname, formula), fam, part, (lname, names), (cname, method), (vname, how) in product(
         named_formulas.items(), families, parts, sets.items(), methods.items(), options.items()
@@ -340,13 +340,12 @@ def _excluded(rule: Callable[[dict[str, str]], bool], levels: dict[str, str]) ->
 
 
 def specification(universe: Universe, seed: int | None) -> str:
-    """Return the text of what is computed: of equal data, equal texts mean equal numbers."""
+    """Return the text of what is computed: on equal rows, equal texts mean equal numbers."""
     parts = {
         "llm": universe.llm,
         "formula": universe.formula,
         "family": repr(universe.family),
         "correction": repr(universe.correction),
-        "subset": universe.subset,
         "vcov": repr(universe.vcov),
         "seed": seed,
     }

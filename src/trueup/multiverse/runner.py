@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from trueup.corrections.base import Problem
 from trueup.corrections.problem import build_problem
-from trueup.errors import TrueupError
+from trueup.errors import TrueupError, TrueupWarning
 from trueup.multiverse.caught import caught_warnings
 from trueup.multiverse.grid import groups
+from trueup.multiverse.keys import Keys
 from trueup.multiverse.progress import Progress
-from trueup.multiverse.store import Store
+from trueup.multiverse.store import DamagedEntry, Store
 from trueup.multiverse.universe import Outcome, Universe
 from trueup.multiverse.workers import count_workers, on_cluster, spread
 from trueup.results.tidy import standard_errors
@@ -37,6 +39,8 @@ class Work:
     subsets: Mapping[str, Any]
     seed: int | None
     store: Store | None = None
+    keys: Mapping[int, str] = field(default_factory=dict)
+    """Number of a universe -> its key in the store."""
 
 
 def run_universes(
@@ -53,10 +57,24 @@ def run_universes(
 
     Universes that the store holds already are read, not computed. Where a worker process dies,
     what it held is tried again by itself, and only the universe that kills it fails.
+
+    Raises
+    ------
+    ArgumentError
+        If ``n_jobs`` cannot be used.
+    StoreError
+        If the store cannot be written; results so far stay in it.
+
+    Warns
+    -----
+    TrueupWarning
+        If files of the store are damaged, so that their universes are computed anew.
     """
-    work = Work(study, subsets, seed, store)
-    done = _kept(universes, work)
+    keys, done = ({}, {}) if store is None else _kept(universes, study, subsets, seed, store)
+    work = Work(study, subsets, seed, store, keys)
     left = [u for u in universes if u.number not in done]
+    if store is not None and left:
+        store.prepare()
     with Progress(len(universes), progress) as bar:
         bar.add(list(done.values()))
         for part in _parts(left, work, n_jobs):
@@ -65,22 +83,44 @@ def run_universes(
     return tuple(done[u.number] for u in universes)
 
 
-def _kept(universes: Sequence[Universe], work: Work) -> dict[int, Outcome]:
-    """Return the outcomes that the store holds."""
-    if work.store is None:
-        return {}
-    out: dict[int, Outcome] = {}
+def _kept(
+    universes: Sequence[Universe],
+    study: Study,
+    subsets: Mapping[str, Any],
+    seed: int | None,
+    store: Store,
+) -> tuple[dict[int, str], dict[int, Outcome]]:
+    """Return the keys of universes in the store, and the outcomes that it holds, by number."""
+    known = Keys(study, seed)
+    keys: dict[int, str] = {}
+    done: dict[int, Outcome] = {}
+    damaged = 0
     for group in groups(universes):
-        rows = work.subsets[group[0].subset]
+        rows = subsets[group[0].subset]
         try:
-            positions = None if rows is None else row_positions(work.study, rows)
+            positions = None if rows is None else row_positions(study, rows)
         except TrueupError:
             continue  # nothing of it was kept: its universes fail again, with this reason
         for universe in group:
-            outcome = work.store.read(universe, work.seed, positions)
+            key = known.key(universe, positions)
+            if key is None:
+                continue
+            keys[universe.number] = key
+            try:
+                outcome = store.read(key, universe, positions)
+            except DamagedEntry:
+                damaged += 1
+                continue
             if outcome is not None:
-                out[universe.number] = outcome
-    return out
+                done[universe.number] = outcome
+    if damaged:
+        warnings.warn(
+            f"{damaged} of {len(universes)} results in the store {store.folder} are damaged; "
+            "they are computed anew and replaced.",
+            TrueupWarning,
+            stacklevel=4,
+        )
+    return keys, done
 
 
 def _parts(
@@ -137,8 +177,8 @@ def _run_group(group: list[Universe], work: Work) -> Iterator[Outcome]:
     problems = Problems(part, group, work.seed)
     for universe in group:
         outcome = _fit(universe, problems, positions, said)
-        if work.store is not None:
-            work.store.write(outcome, work.seed)
+        if work.store is not None and universe.number in work.keys:
+            work.store.write(work.keys[universe.number], outcome)
         yield outcome
 
 
