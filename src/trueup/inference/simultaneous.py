@@ -20,22 +20,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from trueup.errors import ArgumentError, FitError
+from trueup.errors import FitError
 from trueup.study.design import Float
 
-#: Draws of the joint law.
-DRAWS = 20_000
+#: Draws of the joint law: the most, the fewest, and how many numbers are drawn in between.
+MOST_DRAWS, FEWEST_DRAWS, NUMBERS = 20_000, 5_000, 5_000_000
 #: Numbers held at a time while drawing.
 CHUNK = 2_000_000
 #: Eigenvalues of a correlation matrix below this share of the largest are rounding error.
 RANK_TOLERANCE = 1e-12
-#: Normal deviates at which the t statistics of draws are tabulated.
-NODES = np.linspace(0.0, 8.0, 801)
 #: Standard errors below this share of the largest are rounding error: of an LLM, say, whose
 #: labels are a linear combination of the covariates.
 ROUNDING = 1e-8
 #: Correlations below this are taken as zero.
 UNCORRELATED = 1e-12
+
+
+Single = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,31 +56,6 @@ class Wald:
         if np.isinf(self.df_denom):
             return f"chi2({self.df})"
         return f"F({self.df}, {self.df_denom:.4g})"
-
-
-@dataclass(frozen=True, slots=True)
-class CurveStatistics:
-    """Statistics of a specification curve and their p-values where no universe has an effect."""
-
-    names: tuple[str, ...]
-    observed: Float
-    p_values: Float
-
-
-@dataclass(frozen=True, slots=True)
-class FlipShares:
-    """Share of universes on the other side of zero, and what can be said about it."""
-
-    share: float
-    """Share of the estimates."""
-    expected: float
-    """Mean probability that a universe, estimated anew, is on the other side."""
-    low: float
-    high: float
-    """Percentile band of the share in estimates drawn anew around the present ones."""
-    bound_low: float
-    bound_high: float
-    """Simultaneous confidence bounds on the share of *limits* on the other side."""
 
 
 def moving(V: Float) -> NDArray[np.bool_]:
@@ -135,21 +111,13 @@ def equivalent_t(z: Float, df: Float | float) -> Float:
     return t
 
 
-def _t_from_table(z: Float, df: Float, table: Float) -> Float:
-    """Return :func:`equivalent_t` of many draws by interpolation."""
-    t = np.array(z)
-    for k in np.flatnonzero(np.isfinite(df)):
-        t[:, k] = np.interp(np.abs(z[:, k]), NODES, table[:, k]) * np.sign(z[:, k])
-    return t
-
-
 def max_t_quantile(
     V: Float,
     level: float = 0.95,
     df: Float | float = np.inf,
     *,
     seed: int | None = None,
-    draws: int = DRAWS,
+    draws: int | None = None,
 ) -> Float:
     r"""Critical values of simultaneous (sup-t) confidence intervals.
 
@@ -164,7 +132,8 @@ def max_t_quantile(
     df : float or (U,) array
         Degrees of freedom of each estimate; infinite = normal.
     seed : int, optional
-    draws : int
+    draws : int, optional
+        Default: 20,000, fewer for hundreds of estimates.
 
     Returns
     -------
@@ -184,12 +153,12 @@ def max_t_quantile(
     implementation, and an application to SVARs.
     """
     U = len(V)
-    c = _normal_quantile(V, level, seed, draws)
+    c = normal_quantile(correlation_root(V), level, seed, draws)
     return np.abs(equivalent_t(np.full(U, c), df))
 
 
-def _normal_quantile(V: Float, level: float, seed: int | None, draws: int) -> float:
-    root = correlation_root(V)
+def normal_quantile(root: Float, level: float, seed: int | None, draws: int | None) -> float:
+    """Return the quantile of the largest of |Z|, Z normal with correlation ``root @ root.T``."""
     U, rank = root.shape
     lowest = float(-special.ndtri((1.0 - level) / 2.0))
     # By Sidak's inequality dependence only ever narrows the intervals of independent estimates.
@@ -198,7 +167,8 @@ def _normal_quantile(V: Float, level: float, seed: int | None, draws: int) -> fl
         return lowest
     if rank == U and np.all(np.abs(root @ root.T - np.eye(U)) < UNCORRELATED):
         return highest
-    maxima = np.concatenate([part.max(axis=1) for part in _directions(root, draws, seed)])
+    parts = [part.max(axis=1) for part in _directions(root, draws, seed)]
+    maxima = np.concatenate(parts).astype(float)
 
     def excess(c: float) -> float:
         return float(special.chdtr(rank, (c / maxima) ** 2).mean()) - level
@@ -212,25 +182,75 @@ def _normal_quantile(V: Float, level: float, seed: int | None, draws: int) -> fl
     return float(brentq(excess, lowest, highest, xtol=1e-10))
 
 
-def _directions(root: Float, draws: int, seed: int | None) -> Iterator[Float]:
+def normal_draws(root: Float, draws: int | None, seed: int | None) -> Iterator[Single]:
+    """Yield (m, U) draws from the normal law with the correlation ``root @ root.T``.
+
+    Single precision: its rounding is far below the error of any number of draws.
+    """
+    for z in _standard_normal(root, draws, seed):
+        yield z @ root.T.astype(np.float32)
+
+
+def _directions(root: Float, draws: int | None, seed: int | None) -> Iterator[Single]:
     """Yield (m, U) absolute values of ``root @ u`` for u uniform on the unit sphere."""
-    rng = np.random.default_rng(seed)
-    U, rank = root.shape
-    step = max(1, CHUNK // U)
-    for start in range(0, draws, step):
-        u = rng.standard_normal((min(step, draws - start), rank))
+    for u in _standard_normal(root, draws, seed):
         u /= np.linalg.norm(u, axis=1, keepdims=True)
-        yield np.abs(u @ root.T)
+        yield np.abs(u @ root.T.astype(np.float32))
 
 
-def _normal_draws(V: Float, draws: int, seed: int | None) -> Iterator[Float]:
-    """Yield (m, U) draws from the normal law with the correlation of V."""
-    root = correlation_root(V)
+def _standard_normal(root: Float, draws: int | None, seed: int | None) -> Iterator[Single]:
     rng = np.random.default_rng(seed)
     U, rank = root.shape
+    total = _default_draws(U) if draws is None else draws
     step = max(1, CHUNK // U)
-    for start in range(0, draws, step):
-        yield rng.standard_normal((min(step, draws - start), rank)) @ root.T
+    for start in range(0, total, step):
+        yield rng.standard_normal((min(step, total - start), rank), dtype=np.float32)
+
+
+def _default_draws(U: int) -> int:
+    return min(max(NUMBERS // U, FEWEST_DRAWS), MOST_DRAWS)
+
+
+def max_t_p_value(
+    t: Float,
+    V: Float,
+    df: Float | float = np.inf,
+    *,
+    seed: int | None = None,
+    draws: int | None = None,
+) -> float:
+    r"""P-value of the largest of many statistics, :math:`P(\max_u |Z_u| \ge \max_u |t_u|)`.
+
+    It is the smallest of the step-down p-values, at a fraction of their cost.
+
+    Parameters
+    ----------
+    t : (U,) array
+        Estimates over standard errors.
+    V : (U, U) array
+        Their covariance; only correlations matter.
+    df : float or (U,) array
+        Each statistic counts by its own pointwise p-value.
+    seed : int, optional
+    draws : int, optional
+
+    Returns
+    -------
+    float, never below the least pointwise p-value or above Bonferroni's
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(max_t_p_value(np.array([2.5, 1.0]), np.ones((2, 2))), 4)
+    0.0124
+    """
+    z = float(np.abs(equivalent_z(t, df)).max())
+    root = correlation_root(V)
+    U, rank = root.shape
+    maxima = np.concatenate([part.max(axis=1) for part in _directions(root, draws, seed)])
+    pointwise = 2.0 * float(special.ndtr(-z))
+    tail = float(special.chdtrc(rank, (z / maxima.astype(float)) ** 2).mean())
+    return float(min(max(tail, pointwise), U * pointwise, 1.0))
 
 
 def step_down(
@@ -239,7 +259,7 @@ def step_down(
     df: Float | float = np.inf,
     *,
     seed: int | None = None,
-    draws: int = DRAWS,
+    draws: int | None = None,
 ) -> Float:
     r"""Romano-Wolf p-values, adjusted for looking at all universes.
 
@@ -255,7 +275,7 @@ def step_down(
         Their covariance; only correlations matter.
     df : float or (U,) array
     seed : int, optional
-    draws : int
+    draws : int, optional
 
     Returns
     -------
@@ -275,13 +295,14 @@ def step_down(
     order = np.argsort(-z, kind="stable")
     root = correlation_root(V)[order]
     U, rank = root.shape
-    tail = np.zeros(U)
+    tail, count = np.zeros(U), 0
     for part in _directions(root, draws, seed):
         rest = np.maximum.accumulate(part[:, ::-1], axis=1)[:, ::-1]
         tail += special.chdtrc(rank, (z[order] / rest) ** 2).sum(axis=0)
+        count += len(part)
     pointwise = 2.0 * special.ndtr(-z[order])
     most = np.minimum(pointwise * np.arange(U, 0, -1), 1.0)
-    p = np.maximum.accumulate(np.clip(tail / draws, pointwise, most))
+    p = np.maximum.accumulate(np.clip(tail / count, pointwise, most))
     out = np.empty(U)
     out[order] = p
     return out
@@ -338,125 +359,6 @@ def equality_test(
     rest = float(df - q + 1)
     F = W * rest / (df * q)
     return Wald(F, q, rest, float(special.fdtrc(q, rest, F)))
-
-
-def curve_test(
-    b: Float,
-    V: Float,
-    df: Float | float = np.inf,
-    *,
-    direction: int | None = None,
-    level: float = 0.95,
-    seed: int | None = None,
-    draws: int = DRAWS,
-) -> CurveStatistics:
-    r"""Test that no universe has an effect, from statistics of the whole specification curve.
-
-    The statistics are the median estimate, the share of universes with the dominant sign, the
-    share that is significant with one sign, and the mean z value. Their law where every limit is
-    zero is drawn from :math:`b^* \sim N(0, V)`, and
-    :math:`p = (1 + \#\{T^* \ge T\})/(B + 1)`.
-
-    Parameters
-    ----------
-    b : (U,) array
-    V : (U, U) array
-    df : float or (U,) array
-    direction : {1, -1}, optional
-        The sign that the effect should have (one-sided tests); None tests both.
-    level : float
-        An estimate is significant at ``1 - level``.
-    seed : int, optional
-    draws : int
-        B.
-
-    References
-    ----------
-    Simonsohn, Simmons and Nelson (2020), Specification curve analysis.
-    """
-    if direction not in (None, 1, -1):
-        raise ArgumentError(f"direction={direction!r} must be 1, -1 or None.")
-    se = standard_errors(V)
-    cut = float(-special.ndtri((1.0 - level) / 2.0))
-    z = equivalent_z(b / se, df)
-    observed = _curve_statistics(b[None], z[None], cut, direction)[0]
-    exceed = np.zeros(len(observed))
-    # Shares are sums of equal terms: allow for their rounding when ties are counted.
-    reach = observed - 1e-12 * np.abs(observed)
-    nu = np.broadcast_to(np.asarray(df, dtype=float), b.shape)
-    table = equivalent_t(np.repeat(NODES[:, None], len(b), axis=1), nu)
-    for drawn in _normal_draws(V, draws, seed):
-        null = _curve_statistics(_t_from_table(drawn, nu, table) * se, drawn, cut, direction)
-        exceed += (null >= reach).sum(axis=0)
-    names = ("median", "share of dominant sign", "share significant", "mean z")
-    shown = np.array([np.median(b), observed[1], observed[2], z.mean()])
-    return CurveStatistics(names, shown, (1.0 + exceed) / (draws + 1.0))
-
-
-def _curve_statistics(b: Float, z: Float, cut: float, direction: int | None) -> Float:
-    """Return (m, 4) statistics of m curves, larger = further from no effect."""
-    if direction is not None:
-        b, z = direction * b, direction * z
-    up = (b > 0).mean(axis=1)
-    beyond = (z > cut).mean(axis=1)
-    median, mean = np.median(b, axis=1), z.mean(axis=1)
-    if direction is None:
-        up = np.maximum(up, (b < 0).mean(axis=1))
-        beyond = np.maximum(beyond, (z < -cut).mean(axis=1))
-        median, mean = np.abs(median), np.abs(mean)
-    return np.column_stack([median, up, beyond, mean])
-
-
-def flip_shares(
-    b: Float,
-    V: Float,
-    sign: Float | float,
-    df: Float | float = np.inf,
-    *,
-    level: float = 0.95,
-    seed: int | None = None,
-    draws: int = DRAWS,
-) -> FlipShares:
-    r"""Share of universes whose sign differs from ``sign``, with valid bounds.
-
-    The share of estimates jumps when an estimate near zero changes side, so a naive bootstrap
-    interval for it fails. The bounds come from simultaneous intervals: the share of universes
-    that lie wholly on the other side, and one minus the share wholly on the same side.
-
-    Parameters
-    ----------
-    b : (U,) array
-    V : (U, U) array
-    sign : {1, -1}, or (U,) array of these
-        The sign that each universe is compared with.
-    df : float or (U,) array
-    level, seed, draws
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> shares = flip_shares(np.array([5.0, 4.0, -6.0, 0.5]), np.eye(4), 1.0)
-    >>> shares.share, shares.bound_low, shares.bound_high
-    (0.25, 0.25, 0.5)
-    """
-    se = standard_errors(V)
-    towards = b * sign
-    nu = np.broadcast_to(np.asarray(df, dtype=float), b.shape)
-    expected = float(special.ndtr(-equivalent_z(towards / se, nu)).mean())
-    # b + s t <= 0 where the normal deviate of t is below that of -b/s: no draw needs its t.
-    there = -equivalent_z(towards / se, nu)
-    counts = [(z * sign <= there).mean(axis=1) for z in _normal_draws(V, draws, seed)]
-    tail = (1.0 - level) / 2.0
-    low, high = np.quantile(np.concatenate(counts), [tail, 1.0 - tail])
-    reach = max_t_quantile(V, level, df, seed=seed, draws=draws) * se
-    return FlipShares(
-        share=float((towards <= 0).mean()),
-        expected=expected,
-        low=float(low),
-        high=float(high),
-        bound_low=float((towards + reach < 0).mean()),
-        bound_high=float(1.0 - (towards - reach > 0).mean()),
-    )
 
 
 def pool_fixed(b: Float, V: Float, w: Float) -> tuple[float, float]:

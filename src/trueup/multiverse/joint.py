@@ -12,17 +12,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from trueup.errors import ArgumentError, CorrectionError, TrueupWarning
+from trueup.inference.curves import FlipShares
+from trueup.inference.curves import curve_test as curve_statistics
+from trueup.inference.curves import flip_shares as shares_of_flips
 from trueup.inference.simultaneous import (
-    FlipShares,
     equality_test,
+    max_t_p_value,
     max_t_quantile,
     moving,
     pool_fixed,
     pool_minimum_variance,
     step_down,
 )
-from trueup.inference.simultaneous import curve_test as curve_statistics
-from trueup.inference.simultaneous import flip_shares as shares_of_flips
 from trueup.multiverse.covariance import is_naive
 from trueup.multiverse.grid import NO_LLM
 from trueup.multiverse.universe import Located
@@ -363,8 +364,8 @@ def _largest(
     if not known.any():
         return np.nan, np.nan
     t = distance[known] / np.sqrt(variance[known])
-    p = step_down(t, D[np.ix_(known, known)], nu, seed=seed or 0)
-    return float(np.abs(t).max()), float(p.min())
+    p = max_t_p_value(t, D[np.ix_(known, known)], nu, seed=seed or 0)
+    return float(np.abs(t).max()), p
 
 
 def adjusted(mv: Curve, term: str | None = None) -> pd.DataFrame:

@@ -5,12 +5,13 @@ import pytest
 from scipy import stats
 
 from trueup.errors import ArgumentError, FitError
+from trueup.inference import curves
+from trueup.inference.curves import curve_test, flip_shares
 from trueup.inference.simultaneous import (
-    curve_test,
     equality_test,
     equivalent_t,
     equivalent_z,
-    flip_shares,
+    max_t_p_value,
     max_t_quantile,
     pool_fixed,
     pool_minimum_variance,
@@ -65,7 +66,9 @@ class TestMaxT:
     def test_copies_change_nothing(self):
         V = covariance(4)
         twice = np.tile(V, (2, 2))
-        assert max_t_quantile(twice)[0] == pytest.approx(max_t_quantile(V)[0], rel=5e-3)
+        assert max_t_quantile(twice, seed=1)[0] == pytest.approx(
+            max_t_quantile(V, seed=2)[0], rel=5e-3
+        )
 
     def test_scale_and_seed(self):
         V = covariance(6)
@@ -109,6 +112,12 @@ class TestStepDown:
         b = np.zeros(8)
         b[2] = c[2] * se[2]
         assert step_down(b / se, V, seed=3)[2] == pytest.approx(0.05, rel=1e-6)
+
+    def test_the_least_p_value_is_that_of_the_largest_statistic(self):
+        V, t = covariance(6), np.array([0.3, -2.2, 1.0, 1.9, 0.1, -0.4])
+        for df in (np.inf, np.array([5.0, 30.0, np.inf, 9.0, 40.0, 300.0])):
+            least = step_down(t, V, df, seed=3).min()
+            assert max_t_p_value(t, V, df, seed=3) == pytest.approx(least, rel=1e-4)
 
     def test_bounds_and_order(self):
         V = covariance(12)
@@ -190,6 +199,13 @@ class TestCurve:
         b, V = np.array([2.5]), np.array([[1.0]])
         p = curve_test(b, V, df=5.0, draws=40_000).p_values[0]
         assert p == pytest.approx(2 * stats.t.sf(2.5, 5), abs=0.005)
+
+    def test_many_degrees_of_freedom_by_formula_agree_with_the_table(self, monkeypatch):
+        V, b = covariance(5), np.full(5, 3.0)
+        df = np.array([100.0, 150.0, 400.0, 99.0, np.inf])
+        by_formula = curve_test(b, V, df, seed=1).p_values
+        monkeypatch.setattr(curves, "MANY_DF", np.inf)
+        np.testing.assert_allclose(by_formula, curve_test(b, V, df, seed=1).p_values, atol=3e-4)
 
     def test_size_and_observed(self):
         V = covariance(9)
