@@ -40,7 +40,7 @@ def joint_covariance(
     terms : sequence of str
         The coefficient of each universe.
     full : SampleDesign
-        The design of the whole study, which subsets are parts of.
+        The coded sample of the whole study that all universes meet on.
 
     Returns
     -------
@@ -81,11 +81,15 @@ def _factors(universe: Located, column: int, full: SampleDesign) -> dict[str, Ke
     """Return factor columns of one coefficient with the global keys of their rows."""
     estimate = universe.outcome.estimate
     assert estimate is not None
-    design = universe.problem.design
+    design = universe.design
     keys = _keys(design, universe.outcome.positions, full)
     out: dict[str, Keyed] = {}
     if is_naive(universe):
-        first = phase_one_rows(design, estimate.extra["phi"][:, [column]])
+        if design is universe.problem.design:
+            phi = estimate.extra["phi"][:, [column]]
+        else:
+            phi = _RowInfluence.of(universe, column).at(design.coded)[:, None] * design.n_rows
+        first = phase_one_rows(design, phi)
         out["first"] = (keys["first"], first[:, 0])
         if estimate.influence is not None:
             rows = estimate.influence.blocks["cluster"][:, column]
@@ -217,8 +221,12 @@ class _RowInfluence:
             inside = self.positions[low:high] - start
         if not len(local):
             return inside, np.zeros(0)
+        return inside, self.at(local)
+
+    def at(self, local: Int) -> Float:
+        """Return the influences of rows, by their places among the universe's own rows."""
         if self.known is not None:
-            return inside, self.known[local]
+            return self.known[local]
         rows = self.problem.frame.rows({v: a[local] for v, a in self.labels.items()}, local)
         values = self.problem.family.score(self.theta, rows) @ self.direction
         if self.problem.design.weights is not None:
@@ -226,7 +234,7 @@ class _RowInfluence:
         missing = self.problem.missing.get(self.problem.annotators[0])
         if missing is not None:
             values = values * ~missing[local]
-        return inside, np.asarray(values)
+        return np.asarray(values)
 
 
 def _with_nuisance(problem: Problem, annotator: str, theta: Float, direction: Float) -> Float:

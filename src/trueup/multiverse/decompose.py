@@ -94,7 +94,10 @@ def decompose(mv: Curve, term: str | None = None) -> Decomposition:
     ----------
     Lindeman, Merenda and Gold (1980), on averaging over orders.
     """
-    table, V, left_out = _with_llm(mv.table(term), mv.covariance(term))
+    table, V = mv.table(term), mv.covariance(term)
+    if "vcov" in mv.dimensions:
+        table, V = _one_vcov(table, V)
+    table, V, left_out = _with_llm(table, V)
     b = table["estimate"].to_numpy(dtype=float)
     dimensions = _separate(table, mv.dimensions)
     if len(b) < 3 or not dimensions:
@@ -121,10 +124,18 @@ def decompose(mv: Curve, term: str | None = None) -> Decomposition:
         {"source": "rest", "share": max(1.0 - done, 0.0), "noise": noise_total / total - noise}
     )
     out = pd.DataFrame(rows)
-    out["noise"] = out["noise"].clip(lower=0.0)
+    # Rounding, and orders of entry in an unbalanced grid, can leave either just below zero.
+    for column in ("share", "noise"):
+        out[column] = out[column].clip(lower=0.0)
     out["choice"] = (out["share"] - out["noise"]).clip(lower=0.0)
     spread = float(np.sqrt(total / max(len(b) - 1, 1)))
     return Decomposition(term or mv.focus, spread, out, len(b), left_out)
+
+
+def _one_vcov(table: pd.DataFrame, V: Float) -> tuple[pd.DataFrame, Float]:
+    """Leave out universes that repeat the estimate of another with another standard error."""
+    first = (table["vcov"] == table["vcov"].iloc[0]).to_numpy()
+    return table[first].reset_index(drop=True), V[np.ix_(first, first)]
 
 
 def _with_llm(table: pd.DataFrame, V: Float) -> tuple[pd.DataFrame, Float, int]:

@@ -212,8 +212,8 @@ class EqualityTest:
     """One row for each correction:
 
     - correction, and kind ("LLM-only" or "others")
-    - universes compared, in groups that differ in nothing else; low and high, the ends of their
-      estimates
+    - universes compared, in so many groups that differ in nothing else; low and high, the ends of
+      the estimates of the group that reaches farthest
     - statistic, df, df_denom, distribution, p_value: the Wald test, or where it compares too many
       estimates the test of the largest distance
     - largest, p_largest: the largest distance of an estimate from the mean of its group, in
@@ -224,9 +224,11 @@ class EqualityTest:
     def __str__(self) -> str:
         lines = [f"Test that {self.term!r} is the same across {self.over}"]
         for row in self.tests.to_dict("records"):
+            many = row["groups"] > 1
+            groups = f" in {row['groups']} groups, the widest" if many else ""
             lines.append(
-                f"  {row['correction']}: {row['universes']} estimates from {row['low']:.3f} to "
-                f"{row['high']:.3f}; {_result(row)}"
+                f"  {row['correction']}: {row['universes']} estimates{groups} from "
+                f"{row['low']:.3f} to {row['high']:.3f}; {_result(row)}"
             )
         lines += [f"{r}" for r in dict.fromkeys(self.tests["reading"])]
         if self.tests["distribution"].str.startswith("max").any():
@@ -329,26 +331,28 @@ def _compared(
 ) -> dict[str, Any]:
     """Return both tests of equality within groups."""
     stacked = np.concatenate(groups)
+    used = len(np.unique(stacked))
     D = np.zeros((len(stacked), len(joint.b)))
     start = 0
     for places in groups:
         stop = start + len(places)
         D[start:stop, places] = np.eye(len(places)) - 1.0 / len(places)
         start = stop
-    used = np.unique(stacked)
+    widest = max((joint.b[places] for places in groups), key=np.ptp)
     nu = joint.reference_df
     tolerance = 1.0 / float(joint.independent.min())
     test = equality_test(joint.b, joint.V, D, df=nu, tolerance=tolerance)
     largest, p_largest = _largest(D @ joint.b, D @ joint.V @ D.T, nu, tolerance, joint.V, seed)
     few = test.df <= MOST_CONTRASTS * nu
     return {
-        "universes": len(used),
-        "low": joint.b[used].min(),
-        "high": joint.b[used].max(),
+        "universes": used,
+        "groups": len(groups),
+        "low": widest.min(),
+        "high": widest.max(),
         "statistic": test.statistic if few else largest,
         "df": test.df,
         "df_denom": test.df_denom if few else nu,
-        "distribution": test.distribution if few else f"max|z| of {len(used)}",
+        "distribution": test.distribution if few else f"max|z| of {used}",
         "p_value": test.p_value if few else p_largest,
         "largest": largest,
         "p_largest": p_largest,
@@ -463,13 +467,23 @@ class Flips:
         word = "positive" if self.sign > 0 else "negative"
         lines = [f"Sign of {self.term!r} against {self.reference} ({word})"]
         for row in self.shares.to_dict("records"):
+            n = row["universes"]
+            low, high, same, other = (
+                round(row[k] * n)
+                for k in ("bound_low", "bound_high", "significant_same", "significant_opposite")
+            )
             lines.append(
-                f"  {row['kind']}: {row['flipped']:.0%} of {row['universes']} universes on the "
-                f"other side (at least {row['bound_low']:.0%}, at most {row['bound_high']:.0%} of "
-                f"the true values, jointly); significant on the same side "
-                f"{row['significant_same']:.0%}, on the other {row['significant_opposite']:.0%}"
+                f"  {row['kind']}: {counted(row['flipped'], n)} on the other side (of the true "
+                f"values at least {low:,} and at most {high:,}, jointly); significant on the same "
+                f"side {same:,}, on the other {other:,}"
             )
         return "\n".join(lines)
+
+
+def counted(share: float, n: int) -> str:
+    """Return a share of universes as a count, which is plain where they are few."""
+    percent = f" ({share:.0%})" if n >= 20 else ""
+    return f"{round(share * n):,} of {n:,} universe{'' if n == 1 else 's'}{percent}"
 
 
 def flips(mv: Curve, term: str | None = None, reference: int | None = None) -> Flips:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from trueup.corrections.auto import Auto
-from trueup.errors import ArgumentError, StudyError, TrueupWarning
+from trueup.corrections.base import Problem
+from trueup.errors import ArgumentError, TrueupWarning
 from trueup.inference.simultaneous import max_t_quantile, moving
+from trueup.multiverse.choose import find_outcome
 from trueup.multiverse.covariance import joint_covariance
 from trueup.multiverse.runner import Problems, take_subset
+from trueup.multiverse.together import Together, put_together
 from trueup.multiverse.universe import Located, Outcome
 from trueup.results.fit import Fit
 from trueup.results.tidy import check_level, p_values, quantiles
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from trueup.multiverse.decompose import Decomposition, Illusion
     from trueup.multiverse.joint import CurveTest, EqualityTest, Flips, Pooled
 
+Kept = TypeVar("Kept")
 Plot = Literal["curve", "arrows", "disagreement", "accuracy"]
 
 
@@ -97,8 +102,8 @@ class Multiverse:
         Warns
         -----
         TrueupWarning
-            If universes use variables that were coded on different rows, so that there are no
-            joint intervals.
+            If universes use variables that were coded on other rows than those of most, so that
+            they have no simultaneous intervals.
         """
         chosen_level = check_level(self.level if level is None else level)
         name = self.focus if term is None else term
@@ -107,98 +112,122 @@ class Multiverse:
         if any(o.status == "ok" for o in self.outcomes):
             self.chosen(name)
         table = _coefficients(self.outcomes, name, chosen_level)
-        ok = table["estimate"].notna().to_numpy()
-        half = np.full(len(table), np.nan)
-        if ok.any():
-            half[ok] = self._half_widths(name, chosen_level)
+        ok = table["estimate"].notna()
+        widths = self._half_widths(name, chosen_level) if ok.any() else {}
+        half = table["universe"].map(widths).astype(float)
         place = list(table.columns).index("conf_high") + 1
         table.insert(place, "simultaneous_low", table["estimate"] - half)
         table.insert(place + 1, "simultaneous_high", table["estimate"] + half)
         return table
 
-    def _half_widths(self, term: str, level: float) -> Float:
-        table = self.table(term)
-        try:
-            V = self.covariance(term)
-        except StudyError as error:
-            warnings.warn(f"No joint intervals: {error}", TrueupWarning, stacklevel=3)
-            return np.full(len(table), np.nan)
+    def _half_widths(self, term: str, level: float) -> dict[int, float]:
+        """Return half the width of simultaneous intervals by universe, where there are any."""
+        return self._once(("half widths", term, level), lambda: self._widths(term, level))
+
+    def _widths(self, term: str, level: float) -> dict[int, float]:
+        table, V = self.table(term), self.covariance(term)
         df = table["df"].to_numpy(dtype=float)
         # An LLM that never varies within a subset gives an estimate without variance.
         se = np.sqrt(np.diag(V))
         moves = moving(V)
-        out = np.zeros(len(V))
+        half = np.zeros(len(V))
         if moves.any():
             q = max_t_quantile(V[np.ix_(moves, moves)], level, df[moves], seed=self.seed or 0)
-            out[moves] = q * se[moves]
-        return out
+            half[moves] = q * se[moves]
+        return dict(zip(table["universe"], half.tolist(), strict=True))
 
     def table(self, term: str | None = None) -> pd.DataFrame:
-        """Return the fitted universes that have the term, in the order of ``covariance``."""
+        """Return the universes of joint statements, in the order of ``covariance``."""
         name = self.focus if term is None else term
-        return _coefficients(self.chosen(term), name, self.level)
+        outcomes = [u.outcome for u in self.located(term)]
+        return _coefficients(outcomes, name, self.level)
 
     def covariance(self, term: str | None = None) -> Float:
-        """Return the (U, U) covariance of the term's estimates across universes."""
+        """Return the (U, U) covariance of the term's estimates, in the order of ``table``."""
         name = self.focus if term is None else term
-        key = ("covariance", name)
-        if key not in self._kept:
-            located = self.located(name)
-            variables = self._variables(located)
-            full = self.study.design(variables)
-            self._kept[key] = joint_covariance(located, [name] * len(located), full)
-        out: Float = self._kept[key]
-        return out
+        together = self._together(name)
+        return self._once(
+            ("covariance", name),
+            lambda: joint_covariance(
+                together.located, [name] * len(together.located), together.design
+            ),
+        )
 
-    def _variables(self, located: Sequence[Located]) -> list[str]:
-        return sorted({v for u in located for v in u.problem.frame.variables})
+    def _copy(self, key: tuple[Any, ...], compute: Callable[[], Kept]) -> Kept:
+        """Return a copy of what :meth:`_once` keeps, which the caller may change."""
+        return deepcopy(self._once(key, compute))
 
     def vcov(self, term: str | None = None) -> pd.DataFrame:
         """Return the covariance across universes, rows and columns by universe number."""
-        numbers = [o.universe.number for o in self.chosen(term)]
-        return pd.DataFrame(self.covariance(term), index=numbers, columns=numbers)
+        numbers = [u.outcome.universe.number for u in self.located(term)]
+        return pd.DataFrame(self.covariance(term), index=numbers, columns=numbers, copy=True)
 
     def located(self, term: str | None = None) -> list[Located]:
-        """Return the fitted universes that have the term, each with its problem."""
-        return [Located(o, self._problem(o)) for o in self.chosen(term)]
+        """Return the universes of joint statements, each with its problem.
 
-    def _problem(self, outcome: Outcome) -> Any:
-        u = outcome.universe
-        key = ("problems", u.formula, u.family.name, u.subset)
+        They are all fitted universes that have the term, but for those whose variables were coded
+        on other rows; the first time that some are left out, a warning names them.
+        """
+        return list(self._together(self.focus if term is None else term).located)
+
+    def _together(self, term: str) -> Together:
+        def found() -> Together:
+            together = put_together(self.chosen(term), self._problem, self.study, self._part)
+            if together.left_out:
+                warnings.warn(together.told(), TrueupWarning, stacklevel=6)
+            return together
+
+        return self._once(("together", term), found)
+
+    def left_out(self, term: str | None = None) -> str:
+        """Return which universes joint statements leave out and why; empty where none."""
+        together = self._together(self.focus if term is None else term)
+        return together.told() if together.left_out else ""
+
+    def _once(self, key: tuple[Any, ...], compute: Callable[[], Kept]) -> Kept:
+        """Return what was computed under this key before, or compute and keep it."""
         if key not in self._kept:
-            part = self._part(u.subset)
+            self._kept[key] = compute()
+        kept: Kept = self._kept[key]
+        return kept
+
+    def _problem(self, outcome: Outcome) -> Problem:
+        u = outcome.universe
+        shared = (u.formula, u.family.name, u.subset)
+
+        def problems() -> Problems:
             group = [
                 o.universe
                 for o in self.outcomes
-                if (o.universe.formula, o.universe.family.name, o.universe.subset) == key[1:]
+                if (o.universe.formula, o.universe.family.name, o.universe.subset) == shared
             ]
-            self._kept[key] = Problems(part, group, self.seed)
-        return self._kept[key].of(u)
+            return Problems(self._part(u.subset), group, self.seed)
+
+        return self._once(("problems", *shared), problems).of(u)
 
     def _part(self, subset: str) -> Study:
-        key = ("subset", subset)
-        if key not in self._kept:
-            self._kept[key] = take_subset(self.study, self.subsets[subset])[0]
-        out: Study = self._kept[key]
-        return out
+        return self._once(
+            ("subset", subset), lambda: take_subset(self.study, self.subsets[subset])[0]
+        )
 
-    def fit(self, universe: int) -> Fit:
-        """Return the single fit of a universe, by its number.
+    def fit(self, universe: int | Mapping[str, Any]) -> Fit:
+        """Return the single fit of a universe.
+
+        Parameters
+        ----------
+        universe : int, or mapping of dimension to level
+            Its number, or choices that only one universe made, such as
+            ``{"llm": "gpt", "correction": "ptd"}``.
 
         Raises
         ------
         ArgumentError
-            If there is no such universe, or it failed (with the reason).
+            If there is no such universe, several match, or it failed (with the reason).
         """
-        found = [o for o in self.outcomes if o.universe.number == universe]
-        if not found:
-            raise ArgumentError(
-                f"There is no universe {universe!r}: they are numbered 0 to "
-                f"{max(o.universe.number for o in self.outcomes)}."
-            )
-        outcome = found[0]
+        outcome = find_outcome(self.outcomes, universe)
+        number = outcome.universe.number
         if outcome.estimate is None:
-            raise ArgumentError(f"Universe {universe} failed: {outcome.error}")
+            raise ArgumentError(f"Universe {number} failed: {outcome.error}")
         problem = self._problem(outcome)
         estimate = outcome.estimate
         u = outcome.universe
@@ -212,7 +241,7 @@ class Multiverse:
             formula=u.formula,
             correction=u.correction,
             level=self.level,
-            call=f"multiverse.fit({universe})",
+            call=f"multiverse.fit({number})",
         )
 
     def failed(self) -> pd.DataFrame:
@@ -228,31 +257,36 @@ class Multiverse:
         """Return intervals that hold for all universes at once; see :mod:`~.joint`."""
         from trueup.multiverse import joint
 
-        return joint.bands(self, term, level)
+        key = ("bands", term or self.focus, self.level if level is None else level)
+        return self._copy(key, lambda: joint.bands(self, term, level))
 
     def agree_test(self, term: str | None = None, over: str = "llm") -> EqualityTest:
         """Test that estimates that differ only in one dimension are equal."""
         from trueup.multiverse import joint
 
-        return joint.agree_test(self, term, over)
+        key = ("agree", term or self.focus, over)
+        return self._copy(key, lambda: joint.agree_test(self, term, over))
 
     def adjusted(self, term: str | None = None) -> pd.DataFrame:
         """Return p-values adjusted for the number of universes (Romano-Wolf step-down)."""
         from trueup.multiverse import joint
 
-        return joint.adjusted(self, term)
+        key = ("adjusted", term or self.focus)
+        return self._copy(key, lambda: joint.adjusted(self, term))
 
     def curve_test(self, term: str | None = None) -> CurveTest:
         """Test the specification curve as a whole against no effect anywhere."""
         from trueup.multiverse import joint
 
-        return joint.curve_test(self, term)
+        key = ("curve", term or self.focus)
+        return self._copy(key, lambda: joint.curve_test(self, term))
 
     def flips(self, term: str | None = None, reference: int | None = None) -> Flips:
         """Return the shares of universes with another sign, or another significance."""
         from trueup.multiverse import joint
 
-        return joint.flips(self, term, reference)
+        key = ("flips", term or self.focus, reference)
+        return self._copy(key, lambda: joint.flips(self, term, reference))
 
     def pool(
         self,
@@ -270,7 +304,8 @@ class Multiverse:
         """Return how much of the spread across universes is due to each dimension."""
         from trueup.multiverse import decompose
 
-        return decompose.decompose(self, term)
+        key = ("decompose", term or self.focus)
+        return self._copy(key, lambda: decompose.decompose(self, term))
 
     def illusion(self, term: str | None = None) -> Illusion:
         """Return accuracy beside estimates, by annotator and by pair of annotators."""

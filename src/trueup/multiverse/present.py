@@ -12,6 +12,7 @@ import pandas as pd
 from trueup.diagnostics.disagreement import disagreement
 from trueup.errors import ArgumentError, TrueupError
 from trueup.multiverse.decompose import annotator_scores
+from trueup.multiverse.joint import counted
 from trueup.multiverse.multiverse import Multiverse
 from trueup.report.content import failed_report_content, range_sentences, report_content
 from trueup.report.html import ReportContent, ReportTable, write_report
@@ -114,11 +115,13 @@ def headline(mv: Multiverse, name: str) -> list[str]:
                 f"Across annotators the {kind} estimates {verdict} "
                 f"({row['distribution']} = {row['statistic']:.3g}, p = {row['p_value']:.2g})."
             )
-        for row in mv.flips(name).shares.to_dict("records"):
+        flips = mv.flips(name)
+        for row in flips.shares.to_dict("records"):
+            n = row["universes"]
+            kind = "LLM-only" if row["kind"] == "LLM-only" else "Human-only and corrected"
             said.append(
-                f"{row['flipped']:.0%} of {row['universes']} {row['kind']} universes have another "
-                f"sign than {mv.flips(name).reference}; {row['significant_opposite']:.0%} "
-                "significantly so."
+                f"{kind}: {counted(row['flipped'], n)} on the other side of zero than "
+                f"{flips.reference}, {round(row['significant_opposite'] * n):,} significantly so."
             )
     except TrueupError as error:
         said.append(f"Joint tests are not available: {error}")
@@ -133,6 +136,8 @@ def summary(mv: Multiverse, term: str | None) -> str:
     if _any_fitted(mv):
         for title, text in printed_tests(mv, name).items():
             lines += ["", title, text]
+        if left_out := mv.left_out(name):
+            lines += ["", left_out]
     failed = mv.failed()
     if len(failed):
         lines += [
@@ -164,20 +169,22 @@ def report(mv: Multiverse, path: Path, title: str | None, plan: str) -> Path:
         tables["What each dimension does"] = ReportTable(
             pd.DataFrame({"reason": [str(error)]}), "The spread was not decomposed."
         )
+    table = mv.tidy(name)
     content = report_content(
-        mv.tidy(name),
+        table,
         mv.dimensions,
         focus=name,
         title=title,
         study=str(mv.study),
         formulas=sorted({o.universe.formula for o in mv.outcomes}),
-        reference=human_reference(mv.tidy(name)),
+        reference=human_reference(table),
         accuracy=scores if one else None,
         measure=MEASURES[measure],
         disagreement=pairwise(mv) if one and len(mv.study.annotators) > 1 else None,
         headline=headline(mv, name),
         tests=printed_tests(mv, name),
         tables=tables,
+        warnings=[left_out] if (left_out := mv.left_out(name)) else [],
         plan=plan,
         seed=mv.seed,
         created=_now(),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from trueup.corrections.base import Correction, Estimate, Problem
 from trueup.families.base import Family
 from trueup.inference.vcov import Vcov
-from trueup.study.design import Int
+from trueup.study.design import Int, SampleDesign
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +56,6 @@ class Located:
     outcome: Outcome
     problem: Problem
     """The problem that was solved (rebuilt on demand; shared by universes of one design)."""
+    design: SampleDesign
+    """Its rows with the coded sample that all located universes meet on: that of the problem, but
+    for LLM-only universes of variables that were coded on other rows."""

@@ -208,3 +208,23 @@ def test_the_illusion_needs_llm_only_universes():
         mv.illusion()
     mv = tu.multiverse("v ~ t", s, focus="t", corrections=["naive"], progress=False)
     assert len(mv.illusion().annotators) == 1
+
+
+def test_kinds_of_covariance_have_no_row_and_nothing_is_below_zero(mv_of_two_kinds):
+    table = mv_of_two_kinds.decompose().table
+    assert not table["source"].str.contains("vcov").any()
+    assert (table[["share", "noise", "choice"]] >= 0).all(axis=None)
+    assert "-0.0%" not in str(mv_of_two_kinds.decompose())
+
+
+@pytest.fixture(scope="module")
+def mv_of_two_kinds():
+    s = study(texts(N=400, n=120, seed=2, outcome="binary"), llm=["f1", "f2"])
+    return tu.multiverse(
+        ["v ~ t", "v ~ t + x"],
+        s,
+        focus="t",
+        corrections=["naive", "ptd"],
+        vcov=["HC0", "HC3"],
+        progress=False,
+    )

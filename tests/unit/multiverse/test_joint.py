@@ -200,3 +200,38 @@ def test_the_same_seed_gives_the_same_numbers(d):
         one, two = (run(d, ["naive", "human"], seed=4) for _ in range(2))
     assert one.curve_test().tests.equals(two.curve_test().tests)
     assert one.adjusted().equals(two.adjusted())
+
+
+def test_joint_statements_are_computed_once_and_copies_may_be_changed(d, monkeypatch):
+    from trueup.multiverse import joint
+
+    mv = run(d, ["naive", "human", "ptd"])
+    calls = []
+    for name in ("agree_test", "curve_test", "flips"):
+        known = getattr(joint, name)
+        monkeypatch.setattr(joint, name, lambda *a, _f=known: calls.append(_f.__name__) or _f(*a))
+    first = mv.summary()
+    assert mv.summary() == first
+    assert sorted(calls) == ["agree_test", "curve_test", "flips"]
+    tests, bands = mv.agree_test().tests, mv.bands()
+    tests["p_value"] = -1.0
+    bands["estimate"] = 0.0
+    assert mv.summary() == first
+    assert mv.bands()["estimate"].abs().min() > 0
+
+
+def test_groups_are_reported_by_the_one_that_reaches_farthest(d):
+    mv = run(d, ["naive"], formulas=["v ~ t", "v ~ t + x"])
+    row = mv.agree_test(over="formula").tests.iloc[0]
+    table = mv.table().groupby("llm")["estimate"]
+    reach = table.max() - table.min()
+    assert row["groups"] == 2
+    assert row["universes"] == 4
+    assert row["high"] - row["low"] == pytest.approx(reach.max())
+    assert "4 estimates in 2 groups, the widest from" in str(mv.agree_test(over="formula"))
+
+
+def test_few_universes_are_counted_not_given_in_percent(d):
+    text = str(run(d, ["human", "naive"], llm=["f1"]).flips())
+    assert "others: 0 of 1 universe on the other side" in text
+    assert "%" not in text

@@ -194,3 +194,27 @@ def test_presentation(mv, tmp_path):
     page = mv.report(tmp_path / "report.html").read_text()
     assert "<script" in page
     assert "gpt__short" in page
+
+
+def test_a_fit_by_its_choices(mv):
+    table = mv.tidy()
+    row = table.loc[table["universe"] == 5].iloc[0]
+    choices = {d: row[d] for d in mv.dimensions}
+    assert mv.fit(choices).tidy().equals(mv.fit(5).tidy())
+    del choices["vcov"]
+    assert mv.fit(choices).call == "multiverse.fit(5)"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"corection": "ptd"}, r"'corection' is no dimension .* Did you mean 'correction'\?"),
+        ({"llm": "gpt__shrt"}, r"No universe has llm='gpt__shrt'.* Did you mean 'gpt__short'\?"),
+        ({"correction": "human", "llm": "gpt__short"}, "together"),
+        ({"llm": "gpt__short"}, r"universes match: 0 \(.*correction='naive'.*\.\.\.\. Say more of"),
+        (10_000, "There is no universe 10000"),
+    ],
+)
+def test_a_fit_that_cannot_be_found(mv, wanted, said):
+    with pytest.raises(tu.errors.ArgumentError, match=said):
+        mv.fit(wanted)
