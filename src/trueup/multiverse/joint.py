@@ -518,7 +518,7 @@ def _reference_sign(joint: _Joint, reference: int | None) -> tuple[int, str]:
         human = np.flatnonzero(joint.table["correction"] == "human")
         if len(human) != 1:
             sign = 1 if (joint.b > 0).mean() >= 0.5 else -1
-            return sign, "the sign of most universes"
+            return sign, "most universes"
         return (1 if joint.b[human[0]] > 0 else -1), "human-only"
     found = np.flatnonzero(numbers == reference)
     if not len(found):

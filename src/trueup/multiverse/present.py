@@ -16,7 +16,7 @@ from trueup.multiverse.joint import counted
 from trueup.multiverse.multiverse import Multiverse
 from trueup.report.content import failed_report_content, range_sentences, report_content
 from trueup.report.html import ReportContent, ReportTable, write_report
-from trueup.report.style import Reference
+from trueup.report.style import human_only
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ def plot(mv: Multiverse, kind: str, term: str | None) -> Figure:
     if kind == "disagreement":
         return plots.heatmap(pairwise(mv), title="Share of rows on which two annotators differ")
     table = mv.tidy(name)
-    shown = human_reference(table)
+    shown = human_only(table)
     if kind == "curve":
         return specification_curve(table, mv.dimensions, focus=name, reference=shown)
     if kind == "arrows":
@@ -50,15 +50,6 @@ def plot(mv: Multiverse, kind: str, term: str | None) -> Figure:
     return plots.accuracy_against_estimate(
         table[table["accuracy"].notna()], focus=name, reference=shown, measure=MEASURES[measure]
     )
-
-
-def human_reference(table: pd.DataFrame) -> Reference | None:
-    """Return the human-only estimate, where there is just one."""
-    rows = table[(table["correction"] == "human") & table["estimate"].notna()]
-    if len(rows) != 1:
-        return None
-    row = rows.iloc[0]
-    return Reference("human-only", row["estimate"], row["conf_low"], row["conf_high"])
 
 
 def accuracies(mv: Multiverse) -> tuple[str, dict[str, float]]:
@@ -120,7 +111,7 @@ def headline(mv: Multiverse, name: str) -> list[str]:
             n = row["universes"]
             kind = "LLM-only" if row["kind"] == "LLM-only" else "Human-only and corrected"
             said.append(
-                f"{kind}: {counted(row['flipped'], n)} on the other side of zero than "
+                f"{kind}: {counted(row['flipped'], n)} on the other side of zero from "
                 f"{flips.reference}, {round(row['significant_opposite'] * n):,} significantly so."
             )
     except TrueupError as error:
@@ -177,7 +168,7 @@ def report(mv: Multiverse, path: Path, title: str | None, plan: str) -> Path:
         title=title,
         study=str(mv.study),
         formulas=sorted({o.universe.formula for o in mv.outcomes}),
-        reference=human_reference(table),
+        reference=human_only(table),
         accuracy=scores if one else None,
         measure=MEASURES[measure],
         disagreement=pairwise(mv) if one and len(mv.study.annotators) > 1 else None,

@@ -253,6 +253,9 @@ def _annotator_figures(
 ) -> dict[str, ReportFigure]:
     """Draw one universe per annotator and correction, the other choices at their first level."""
     one, fixed = _first_slice(ok, dimensions, annotator)
+    if fixed and reference is not None:
+        # The slice has one human-only estimate where the whole has several.
+        reference = style.human_only(one) or reference
     kinds = one["correction"].map(lambda c: style.kind_of(str(c)))
     naive, corrected = (
         set(one[annotator][kinds == LLM_ONLY]),

@@ -12,6 +12,7 @@ import pandas as pd
 
 from trueup.errors import ArgumentError
 from trueup.report import style
+from trueup.results.fonts import readable
 from trueup.study.design import Float, Int
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class _Curve:
         return np.array([i for i, k in enumerate(self.kind) if k == kind], dtype=np.int64)
 
 
+@readable
 def specification_curve(
     table: pd.DataFrame,
     dimensions: Sequence[str],
@@ -234,7 +236,7 @@ def _limits(curve: _Curve, given: Sequence[style.Reference]) -> tuple[float, flo
     low = np.fmin(curve.low, curve.simultaneous_low)
     high = np.fmax(curve.high, curve.simultaneous_high)
     limits = style.frame_limits(curve.estimate, low, high)
-    bottom, top = style.widen(limits, [r.estimate for r in given])
+    bottom, top = style.widen(limits, [v for r in given for v in r.drawn])
     # Zero is what a sign is read against: show it unless that would press the curve flat.
     reach = 0.5 * (top - bottom)
     return (

@@ -14,6 +14,7 @@ from trueup.report.curve import specification_curve
 from trueup.report.labels import place_labels
 from trueup.report.style import Reference
 from trueup.results.compare import CORRECTED, HUMAN_ONLY, LLM_ONLY
+from trueup.results.fonts import readable
 from trueup.study.design import Float, Int
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _ANNOTATED = 15
 _CELL, _SMALL_CELL, _LARGEST = 0.5, 0.17, 14.0
 
 
+@readable
 def arrows(
     table: pd.DataFrame,
     *,
@@ -166,7 +168,7 @@ def _dress_arrows(
     focus: str,
 ) -> None:
     limits = style.frame_limits(*(style.numbers(table, c) for c in style.ESTIMATE))
-    limits = style.widen(limits, [r.estimate for r in given])
+    limits = style.widen(limits, [v for r in given for v in r.drawn])
     if limits[0] < 0 < limits[1]:
         axes.axvline(0.0, color="0.35", linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     axes.set_xlim(limits)
@@ -179,6 +181,7 @@ def _dress_arrows(
     style.bare(axes, "top", "right", "left")
 
 
+@readable
 def heatmap(matrix: pd.DataFrame, *, title: str, ordered: bool = True) -> Figure:
     """Draw how far every two annotators disagree.
 
@@ -289,6 +292,7 @@ def _name_cells(axes: Axes, names: Sequence[object], cell: float) -> None:
     style.bare(axes, "top", "right", "left", "bottom")
 
 
+@readable
 def accuracy_against_estimate(
     table: pd.DataFrame,
     *,
@@ -410,7 +414,7 @@ def _dress_accuracy(
     measure: str,
 ) -> None:
     limits = style.frame_limits(*(style.numbers(naive, c) for c in style.ESTIMATE))
-    limits = style.widen(limits, [*(r.estimate for r in given), *_estimate(corrected)])
+    limits = style.widen(limits, [*(v for r in given for v in r.drawn), *_estimate(corrected)])
     axes.set_ylim(limits)
     axes.margins(x=0.08)
     if limits[0] < 0 < limits[1]:

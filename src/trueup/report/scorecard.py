@@ -11,6 +11,7 @@ import pandas as pd
 
 from trueup.errors import ArgumentError
 from trueup.report import style
+from trueup.results.fonts import readable
 from trueup.study.design import Float
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Criterion:
         return [c for c in (self.column, self.low, self.high, self.flag) if c is not None]
 
 
+@readable
 def scorecard(
     table: pd.DataFrame,
     criteria: Sequence[Criterion],

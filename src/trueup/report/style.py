@@ -52,7 +52,8 @@ class Reference:
     ----------
     label : str
         How the legend names it.
-    estimate : float
+    estimate : float or None
+        None where ``low`` and ``high`` are the ends of several estimates.
     low, high : float, optional
         Its interval, drawn as a band.
 
@@ -63,9 +64,42 @@ class Reference:
     """
 
     label: str
-    estimate: float
+    estimate: float | None
     low: float | None = None
     high: float | None = None
+
+    @property
+    def drawn(self) -> tuple[float, ...]:
+        """Values that a figure has to show: the estimate, or the ends of several."""
+        if self.estimate is not None:
+            return (self.estimate,)
+        return tuple(v for v in (self.low, self.high) if v is not None)
+
+
+def human_only(table: pd.DataFrame) -> Reference | None:
+    """Return what the human labels alone say: an estimate, or the range of several.
+
+    Human-only universes of several formulas or subsets estimate different coefficients; no line
+    through one of them would be a reference for the others.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"correction": ["human", "human", "dsl"], "estimate": [0.2, 0.5, 0.3],
+    ...     "conf_low": [0.1, 0.4, 0.2], "conf_high": [0.3, 0.6, 0.4]})
+    >>> human_only(table)
+    Reference(label='human-only range, 0.2 to 0.5', estimate=None, low=0.2, high=0.5)
+    """
+    kinds = table["correction"].map(lambda c: kind_of(str(c)))
+    rows = table[(kinds == HUMAN_ONLY) & table["estimate"].notna()]
+    if rows.empty:
+        return None
+    if len(rows) == 1:
+        low, high = (float(rows[c].iloc[0]) for c in ("conf_low", "conf_high"))
+        return Reference("human-only", float(rows["estimate"].iloc[0]), low, high)
+    low, high = float(rows["estimate"].min()), float(rows["estimate"].max())
+    if np.isclose(low, high, rtol=1e-8, atol=0.0):  # kinds of covariance
+        return Reference("human-only", low)
+    return Reference(f"human-only range, {low:.3g} to {high:.3g}", None, low, high)
 
 
 def references(given: Reference | Sequence[Reference] | None) -> tuple[Reference, ...]:
@@ -74,7 +108,7 @@ def references(given: Reference | Sequence[Reference] | None) -> tuple[Reference
         return ()
     out = (given,) if isinstance(given, Reference) else tuple(given)
     for one in out:
-        if not np.isfinite(one.estimate):
+        if not one.drawn or not np.isfinite(one.drawn).all():
             raise ArgumentError(
                 f"reference {one.label!r} has the estimate {one.estimate}; give a finite number "
                 "or leave the reference out."
@@ -235,13 +269,29 @@ def draw_references(axes: Axes, given: Sequence[Reference], *, vertical: bool) -
         line = axes.axvline if vertical else axes.axhline
         dashes = _REFERENCE_STYLES[k % len(_REFERENCE_STYLES)]
         colour = COLOUR[HUMAN_ONLY]
-        label = plain(shorten(one.label, 40))
+        label = plain(shorten(one.label, 48))
+        if one.estimate is None:
+            out.append(_draw_range(axes, one, label, vertical=vertical))
+            continue
         if one.low is not None and one.high is not None and len(given) <= _MOST_BANDS:
             span = axes.axvspan if vertical else axes.axhspan
             span(one.low, one.high, color=colour, alpha=0.13, linewidth=0, zorder=0)
             label += ", with interval"
         out.append(line(one.estimate, color=colour, lw=1.1, ls=dashes, zorder=3.5, label=label))
     return out
+
+
+def _draw_range(axes: Axes, one: Reference, label: str, *, vertical: bool) -> Line2D:
+    """Draw the range of several estimates as a band with edges."""
+    from matplotlib.lines import Line2D
+
+    colour = COLOUR[HUMAN_ONLY]
+    span = axes.axvspan if vertical else axes.axhspan
+    line = axes.axvline if vertical else axes.axhline
+    span(*one.drawn, color=colour, alpha=0.13, linewidth=0, zorder=0)
+    for end in one.drawn:
+        line(end, color=colour, lw=0.8, ls=(0, (1, 2)), zorder=3.5)
+    return Line2D([], [], color=colour, alpha=0.25, linewidth=7, label=label)
 
 
 def key(label: str, colour: str, marker: str, *, filled: bool = True) -> Line2D:

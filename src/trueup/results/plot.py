@@ -12,6 +12,7 @@ import pandas as pd
 
 from trueup.errors import ArgumentError
 from trueup.results.compare import CORRECTED, HUMAN_ONLY, LLM_ONLY, Comparison, Source
+from trueup.results.fonts import readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +30,7 @@ _ENTRY, _LETTER = 0.6, 0.085
 _NAME_WIDTH = 32
 
 
+@readable
 def plot_comparison(
     comparison: Comparison, terms: Sequence[str] | None = None, *, intercept: bool = False
 ) -> Figure:

@@ -170,3 +170,13 @@ def test_table_that_cannot_be_drawn_is_refused(eight):
         curve(eight, bands=double)
     with pytest.raises(ArgumentError, match="finite number"):
         curve(eight, reference=Reference("human-only", np.nan))
+
+
+def test_a_range_of_references_is_a_band_with_edges(eight):
+    figure = curve(eight, reference=Reference("human-only range", None, -0.9, 0.9))
+    top = figure.axes[0]
+    low, high = top.get_ylim()
+    assert low < -0.9 < 0.9 < high
+    edges = {line.get_ydata()[0] for line in top.lines if len(set(line.get_ydata())) == 1}
+    assert {-0.9, 0.9} <= edges
+    assert "human-only range" in [t.get_text() for t in figure.legends[0].get_texts()]

@@ -1,9 +1,12 @@
 """Names that fit and stay apart."""
 
+import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trueup.report.style import Reference, plain, references, short_names, shorten
+from trueup.errors import ArgumentError
+from trueup.report.style import Reference, human_only, plain, references, short_names, shorten
 
 
 @given(st.lists(st.text(max_size=60), max_size=12), st.integers(8, 30))
@@ -36,3 +39,21 @@ def test_one_reference_is_a_sequence_of_one():
     one = Reference("human-only", 1.0)
     assert references(one) == references([one]) == (one,)
     assert references(None) == ()
+
+
+def human(*estimates):
+    return pd.DataFrame({"correction": "human", "estimate": estimates}).assign(
+        conf_low=lambda d: d["estimate"] - 1, conf_high=lambda d: d["estimate"] + 1
+    )
+
+
+def test_one_human_only_universe_is_a_line_and_several_are_a_range():
+    assert human_only(human()) is None
+    assert human_only(human(float("nan"))) is None
+    assert human_only(human(0.5)) == Reference("human-only", 0.5, -0.5, 1.5)
+    assert human_only(human(0.5, 0.5)) == Reference("human-only", 0.5)  # kinds of covariance
+    several = human_only(human(0.5, -0.25, float("nan")))
+    assert (several.estimate, several.drawn) == (None, (-0.25, 0.5))
+    assert references(several) == (several,)
+    with pytest.raises(ArgumentError, match="'nothing'"):
+        references(Reference("nothing", None))
