@@ -13,6 +13,7 @@ from formulaic.parser.types import Factor, Term
 from numpy.typing import NDArray
 
 from trueup.errors import CollinearityError, FormulaError
+from trueup.formula.blocks import BlockMaker, Sides, compact, may_keep
 from trueup.formula.columns import check_complete, kind_of
 from trueup.formula.matrix import Learner, Matrix, Reader
 from trueup.formula.parse import (
@@ -24,7 +25,7 @@ from trueup.formula.parse import (
     terms_of,
     variables_of,
 )
-from trueup.formula.rows import Rows
+from trueup.formula.rows import MadeBlocks, RowBlocks, Rows, block_size
 from trueup.formula.variables import Source, Variable, as_frame, label_sources, reader, survey
 from trueup.study.design import Float, Int, SampleDesign
 from trueup.study.tables import Table, nearest
@@ -34,6 +35,8 @@ from trueup.study.values import REFUSED
 BLOCK_ROWS = 65_536
 #: Rows that formulas are tried on before all rows are read.
 _PROBE_ROWS = 200
+#: Entries of the design matrix that are made at a time for passes over blocks.
+_BLOCK_ENTRIES = 2**22
 
 Labels = Mapping[str, NDArray[Any]]
 
@@ -110,6 +113,88 @@ class FormulaFrame:
         rows = self._rows(labels, None, f"the labels of {annotator!r}")
         self._cache["llm"] = (annotator, rows)
         return rows
+
+    def llm_outcome(self, annotator: str) -> Float:
+        """Return the (N,) outcome under the labels of one annotator, without a design matrix."""
+        typed = {v: self._typed(v, annotator) for v in self.variables}
+        read = reader(self._study, self._known, typed)
+        return self._columns("y", self._left, read, None, f"the labels of {annotator!r}")[:, 0]
+
+    def blocks(self, annotators: Sequence[str], size: int | None = None) -> RowBlocks:
+        """Return all N rows under several annotators, to be gone through block by block.
+
+        What labels do not touch is one array object for all annotators; of the labels only the
+        block at hand is float64. A design matrix that is too large to keep is made anew for
+        each block.
+
+        Parameters
+        ----------
+        annotators : sequence of str
+            K annotators, at least one.
+        size : int, optional
+            Rows of a block; by default as many as stay in cache.
+
+        Returns
+        -------
+        RowBlocks
+            Iterates over ``(slice, K Rows)``.
+
+        Examples
+        --------
+        >>> from trueup.study.study import Study
+        >>> data = {"coder": [1, 0, None], "a": [1, 1, 0], "b": [0, 1, 0], "x": [1, 2, 4]}
+        >>> study = Study(data, human={"positive": "coder"}, llm={"positive": ["a", "b"]})
+        >>> frame = build_frame("positive ~ x", study, annotators=["a", "b"])
+        >>> for part, (a, b) in frame.blocks(["a", "b"], size=2):
+        ...     print(part.start, a.y, b.y, a.X is b.X)
+        0 [1. 1.] [0. 1.] True
+        2 [0.] [0.] True
+        """
+        labels = tuple({v: compact(self._typed(v, a)) for v in self.variables} for a in annotators)
+        right = self._right.variables()
+        shared = set(self.variables).isdisjoint(right)
+        kept = self._kept_parts()
+        sides = Sides(
+            study=self._study,
+            known=self._known,
+            left=self._left,
+            right=self._right,
+            excluded=self._excluded,
+            n_exogenous=self._n_exogenous,
+            groups=self._groups,
+            block_rows=self._block_rows,
+        )
+        return MadeBlocks(
+            n_rows=self._study.n_rows,
+            n_coef=len(self.terms),
+            shared_design=shared,
+            stored=shared and "X" in kept,
+            size=block_size(len(self.terms)) if size is None else size,
+            make=BlockMaker(sides, labels, kept),
+            made_rows=min(self._block_rows, max(_BLOCK_ENTRIES // len(self.terms), 1)),
+        )
+
+    def _kept_parts(self) -> dict[str, Float]:
+        """Return the parts of the design without labels that are small enough to keep."""
+        kept: dict[str, Float] = {}
+        sides = {"y": self._left, "X": self._right, "instruments": self._excluded}
+        for key, matrix in sides.items():
+            if matrix is None:
+                continue
+            name, part = key, matrix
+            if not set(self.variables).isdisjoint(matrix.variables()):
+                without = matrix.only_fixed()
+                if without is None:
+                    continue
+                name, part = f"{key} without labels", without
+            if self._keeps(name, part):
+                kept[name] = self._all_rows(name, part)
+        return kept
+
+    def _typed(self, variable: str, annotator: str) -> Any:
+        """Return the (N,) labels of one annotator as formulas are evaluated on them."""
+        labels = self.llm_labels(variable, annotator)
+        return self._known[variable].typed(labels, f"the labels of {annotator!r}")
 
     def rows(self, labels: Labels, index: Int | None = None) -> Rows:
         """Return rows under any labels.
@@ -216,19 +301,42 @@ class FormulaFrame:
         self, key: str, matrix: Matrix, read: Reader, index: Int | None, where: str
     ) -> Float:
         """Return the columns of a matrix: shared between labels where they do not matter."""
-        if set(self.variables).isdisjoint(matrix.variables()):
-            every = self._all_rows(key, matrix)
-            return every if index is None else every[index]
-        without = matrix.only_fixed()
-        fixed = None if without is None else self._all_rows(f"{key} without labels", without)
-        if fixed is not None and index is not None:
-            fixed = fixed[index]
         m = self._study.n_rows if index is None else len(index)
+        if set(self.variables).isdisjoint(matrix.variables()):
+            if index is None:
+                return self._all_rows(key, matrix)
+            if self._keeps(key, matrix):
+                return np.asarray(self._all_rows(key, matrix)[index])
+            return matrix.build(read, m, self._block_rows, where=where)
+        without = matrix.only_fixed()
+        fixed: Float | None = None
+        name = f"{key} without labels"
+        if without is not None and self._keeps(name, without):
+            fixed = self._all_rows(name, without)
+            fixed = fixed if index is None else fixed[index]
+        if index is None:
+            self._check_size(matrix)
         return matrix.build(read, m, self._block_rows, fixed=fixed, where=where)
+
+    def _keeps(self, key: str, matrix: Matrix) -> bool:
+        """Return whether columns without labels are kept, or may be, for all rows."""
+        return key in self._cache or may_keep(self._study.n_rows, len(matrix.names))
+
+    def _check_size(self, matrix: Matrix) -> None:
+        """Raise where the columns of all rows would take too much memory at once."""
+        n, p = self._study.n_rows, len(matrix.names)
+        if not may_keep(n, p):
+            raise FormulaError(
+                f"{n:,} rows of {p:,} columns would take {8 * n * p / 2**30:,.1f} GB at once. "
+                "Corrections that go through the rows in blocks can fit them (naive, human, "
+                'tu.PTD(), tu.PPI(form="difference")); else merge levels or absorb the effect '
+                "with tu.absorb."
+            )
 
     def _all_rows(self, key: str, matrix: Matrix) -> Float:
         """Return a matrix without labels on all rows, built once."""
         if key not in self._cache:
+            self._check_size(matrix)
             read = reader(self._study, self._known, {})
             self._cache[key] = matrix.build(read, self._study.n_rows, self._block_rows)
         out: Float = self._cache[key]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,10 @@ from trueup.study.design import Float, Int
 
 #: Rows per block in passes over all N rows: a float64 block of 20 columns stays in L2 cache.
 BLOCK_ROWS = 8192
+#: Bytes of a block of the design matrix, of which a pass for several annotators keeps products in
+#: cache besides.
+_BLOCK_BYTES = 2**19
+_FEWEST_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +55,123 @@ class Rows:
         for start in range(0, len(self), size):
             part = slice(start, min(start + size, len(self)))
             yield part, self.take(part)
+
+
+#: A block of rows: where it stands among all rows, and the rows under each annotator.
+Block = tuple[slice, tuple[Rows, ...]]
+
+
+class RowBlocks(Protocol):
+    """All N rows under K annotators, block after block; may be gone through again and again.
+
+    Every pass over all rows is a loop over one of these, so that it does not matter whether the
+    rows are arrays, are made from a formula block by block, or are read from files.
+    """
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, N."""
+        ...
+
+    @property
+    def n_coef(self) -> int:
+        """Number of coefficients, p."""
+        ...
+
+    @property
+    def shared_design(self) -> bool:
+        """Whether ``X`` of a block is one array object for all annotators."""
+        ...
+
+    @property
+    def stored(self) -> bool:
+        """Whether a pass reads arrays; else every pass makes the design matrix anew."""
+        ...
+
+    def __iter__(self) -> Iterator[Block]:
+        """Iterate over consecutive blocks, always the same ones in the same order."""
+        ...
+
+
+def block_size(n_coef: int) -> int:
+    """Return how many rows with this many columns stay in cache, a power of two.
+
+    Examples
+    --------
+    >>> block_size(20), block_size(2_000)
+    (2048, 256)
+    """
+    most = _BLOCK_BYTES // (8 * max(n_coef, 1))
+    return int(min(max(1 << max(most.bit_length() - 1, 0), _FEWEST_ROWS), BLOCK_ROWS))
+
+
+def cut(rows: tuple[Rows, ...], size: int, start: int = 0) -> Iterator[Block]:
+    """Cut rows under K annotators into blocks; arrays they share stay shared.
+
+    Parameters
+    ----------
+    rows : tuple of Rows
+        The same m rows under each annotator.
+    size : int
+        Rows of a block.
+    start : int
+        Position of the first row among all rows.
+    """
+    for first in range(0, len(rows[0]), size):
+        inner = slice(first, min(first + size, len(rows[0])))
+        views: dict[int, Float] = {}
+        for array in (a for r in rows for a in (r.X, r.Z) if a is not None):
+            views.setdefault(id(array), array[inner])
+        yield (
+            slice(start + inner.start, start + inner.stop),
+            tuple(
+                Rows(
+                    y=r.y[inner],
+                    X=views[id(r.X)],
+                    Z=None if r.Z is None else views[id(r.Z)],
+                    groups=tuple(g[inner] for g in r.groups),
+                )
+                for r in rows
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBlocks:
+    """Blocks of rows that a function makes, some thousand at a time.
+
+    Parameters
+    ----------
+    n_rows, n_coef : int
+    shared_design, stored : bool
+        See :class:`RowBlocks`.
+    size : int
+        Rows of a block.
+    make : callable
+        Slice of rows -> these rows under each annotator.
+    made_rows : int
+        Rows made at a time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = (Rows(y=np.arange(5.0), X=np.ones((5, 1))),)
+    >>> blocks = MadeBlocks(5, 1, True, True, 2, lambda part: (rows[0].take(part),))
+    >>> [(part.start, block[0].y.tolist()) for part, block in blocks]
+    [(0, [0.0, 1.0]), (2, [2.0, 3.0]), (4, [4.0])]
+    """
+
+    n_rows: int
+    n_coef: int
+    shared_design: bool
+    stored: bool
+    size: int
+    make: Callable[[slice], tuple[Rows, ...]]
+    made_rows: int = BLOCK_ROWS
+
+    def __iter__(self) -> Iterator[Block]:
+        """Iterate over consecutive blocks, always in the same order."""
+        step = max(self.size, self.made_rows - self.made_rows % self.size)
+        for start in range(0, self.n_rows, step):
+            rows = self.make(slice(start, min(start + step, self.n_rows)))
+            yield from cut(rows, self.size, start)
