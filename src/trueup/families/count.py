@@ -40,6 +40,10 @@ class Poisson(LinearPredictor):
         mu = self.inverse(eta)
         return y - mu, mu
 
+    def residual(self, eta: Float, y: Float) -> Float:
+        """Return the residuals."""
+        return y - self.inverse(eta)
+
     def expected(self, eta: Float) -> Float:
         """Return the means."""
         return self.inverse(eta)

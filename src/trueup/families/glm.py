@@ -91,6 +91,10 @@ class LinearPredictor:
         """Return the residuals and minus their derivatives by the linear predictor."""
         raise NotImplementedError
 
+    def residual(self, eta: Float, y: Float) -> Float:
+        """Return the residuals alone; arrays of any shape, such as (K, m) for K outcomes."""
+        return self.pieces(eta, y)[0]
+
     def expected(self, eta: Float) -> Float:
         """Return minus the derivatives of the residuals, expected under the model."""
         raise NotImplementedError

@@ -44,6 +44,10 @@ class OLS(LinearPredictor):
         """Return the residuals and ones."""
         return y - eta, np.ones_like(eta)
 
+    def residual(self, eta: Float, y: Float) -> Float:
+        """Return the residuals."""
+        return y - eta
+
     def expected(self, eta: Float) -> Float:
         """Return ones."""
         return np.ones_like(eta)

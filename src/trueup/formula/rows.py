@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trueup.formula.passes import Totals, ordered_total
 from trueup.study.design import Float, Int
 
 #: Rows per block in passes over all N rows: a float64 block of 20 columns stays in L2 cache.
@@ -59,6 +61,8 @@ class Rows:
 
 #: A block of rows: where it stands among all rows, and the rows under each annotator.
 Block = tuple[slice, tuple[Rows, ...]]
+#: What a pass computes from some consecutive blocks.
+Sums = Callable[[Iterable[Block]], Totals]
 
 
 class RowBlocks(Protocol):
@@ -90,6 +94,13 @@ class RowBlocks(Protocol):
 
     def __iter__(self) -> Iterator[Block]:
         """Iterate over consecutive blocks, always the same ones in the same order."""
+        ...
+
+    def total(self, sums: Sums) -> Totals:
+        """Return the sums over all rows: those of pieces of the rows, added in a fixed order.
+
+        ``sums`` gets the blocks of one piece. It may run in another thread or process.
+        """
         ...
 
 
@@ -171,7 +182,21 @@ class MadeBlocks:
 
     def __iter__(self) -> Iterator[Block]:
         """Iterate over consecutive blocks, always in the same order."""
+        for piece in self._pieces():
+            yield from self._blocks(piece)
+
+    def total(self, sums: Sums) -> Totals:
+        """Return the sums over all rows, added piece by piece in a fixed order."""
+        return ordered_total([partial(self._sums, sums, piece) for piece in self._pieces()])
+
+    def _pieces(self) -> list[slice]:
         step = max(self.size, self.made_rows - self.made_rows % self.size)
-        for start in range(0, self.n_rows, step):
-            rows = self.make(slice(start, min(start + step, self.n_rows)))
-            yield from cut(rows, self.size, start)
+        return [
+            slice(start, min(start + step, self.n_rows)) for start in range(0, self.n_rows, step)
+        ]
+
+    def _blocks(self, piece: slice) -> Iterator[Block]:
+        return cut(self.make(piece), self.size, piece.start)
+
+    def _sums(self, sums: Sums, piece: slice) -> Totals:
+        return sums(self._blocks(piece))
