@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trueup.formula.rows import Rows
+from trueup.formula.blocks import compact
+from trueup.formula.rows import MadeBlocks, Rows, block_size
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,22 @@ class ArrayFrame:
 
     def llm(self, annotator):
         return Rows(y=self.llm_outcomes[annotator], X=self.X)
+
+    def llm_outcome(self, annotator):
+        return self.llm_outcomes[annotator]
+
+    def holds(self):
+        return True
+
+    def blocks(self, annotators, size=None):
+        X, outcomes = self.X, [compact(self.llm_outcomes[a]) for a in annotators]
+
+        def make(part):
+            shared = X[part]
+            return tuple(Rows(np.asarray(y[part], float), shared) for y in outcomes)
+
+        size = block_size(X.shape[1]) if size is None else size
+        return MadeBlocks(len(X), X.shape[1], True, True, size, make, 65_536)
 
     def rows(self, labels, index):
         X = self.X if index is None else self.X[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trueup.families.base import Family
-from trueup.formula.rows import Rows
+from trueup.formula.rows import RowBlocks, Rows
 from trueup.inference.variance import Influence
 from trueup.inference.vcov import Vcov
 from trueup.study.design import Float, SampleDesign
@@ -60,6 +60,18 @@ class Frame(Protocol):
         """Return all N rows under the labels of one annotator."""
         ...
 
+    def llm_outcome(self, annotator: str) -> Float:
+        """Return the (N,) outcome under the labels of one annotator."""
+        ...
+
+    def holds(self) -> bool:
+        """Return whether the design matrix of all rows is, or may be, held at once."""
+        ...
+
+    def blocks(self, annotators: Sequence[str], size: int | None = None) -> RowBlocks:
+        """Return all N rows under several annotators, to be gone through block by block."""
+        ...
+
     def rows(self, labels: Mapping[str, NDArray[Any]], index: NDArray[np.int64] | None) -> Rows:
         """Return the rows at ``index`` (all where None) under any labels given."""
         ...
@@ -77,6 +89,9 @@ class Problem:
     seed: int | None = None
     missing: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     """annotator -> (N,) mask of rows whose LLM label was missing and has been filled."""
+    together: tuple[str, ...] = ()
+    """Annotators whose LLM labels are fitted in passes that they share, whichever of them a
+    correction asks for first; by default those of ``annotators``."""
     cache: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
     """Fits that several corrections of this problem share; ``dataclasses.replace`` keeps it, so
     replace only the annotators, the covariance options or the seed."""

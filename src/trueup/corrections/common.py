@@ -16,7 +16,7 @@ import numpy as np
 
 from trueup.corrections.advice import advise
 from trueup.corrections.base import Estimate, Problem
-from trueup.corrections.parts import Reference, complement
+from trueup.corrections.shared import Reference, complement
 from trueup.errors import ConvergenceError, CorrectionError
 from trueup.estimation.blocks import cluster_scores, score_hessian, score_meat, total_weight
 from trueup.estimation.rank import check_rank

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from trueup.corrections.base import Estimate, Problem
+from trueup.corrections.shared import coded_rows, in_blocks, naive_sums, own_sums
 from trueup.errors import CorrectionError, FitError
-from trueup.estimation.blocks import cluster_scores, mean_hessian, score_meat
+from trueup.estimation.blocks import Blocked, cluster_scores, mean_hessian, score_meat
+from trueup.estimation.shared import shareable
 from trueup.estimation.solve import fit
-from trueup.formula.rows import Rows
+from trueup.formula.rows import OneOf, Rows
 from trueup.inference.sandwich import reference_df
 from trueup.inference.variance import Influence
-from trueup.study.design import Float
+from trueup.study.design import Float, Int
 
 #: Printed in every summary of this correction.
 WHAT_IT_IS = (
@@ -21,6 +23,7 @@ WHAT_IT_IS = (
     "LLM's errors follow the variables of the formula, and the interval covers what the LLM "
     "would find, not what the coders would find."
 )
+INSTEAD = "use another annotator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,38 +59,33 @@ class Naive:
             )
         annotator = problem.annotators[0]
         family, design = problem.family, problem.design
-        every = problem.frame.llm(annotator)
-        if problem.frame.outcome_is_label and np.ptp(every.y) == 0.0:
-            raise FitError(
-                f"Annotator {annotator!r} gives every row the same outcome ({every.y[0]:g}), so "
-                "that there is nothing to fit without human labels: check its column, or name "
-                "another annotator in llm=."
-            )
+        if problem.frame.outcome_is_label:
+            y = problem.frame.llm_outcome(annotator)
+            if np.ptp(y) == 0.0:
+                raise FitError(
+                    f"Annotator {annotator!r} gives every row the same outcome ({y[0]:g}), so "
+                    "that there is nothing to fit without human labels: check its column, or "
+                    "name another annotator in llm=."
+                )
         kept, note = _kept(problem, annotator)
-        a = design.weights
-        if kept is not None:
-            every = every.take(kept)
-            a = None if a is None else a[kept]
-        rows = family.prepare(every, a)
-        where = f"all rows (labels of {annotator!r})"
-        theta = fit(
-            family, rows, a, problem.frame.terms, where=where, instead="use another annotator"
-        )
-        m = len(rows)
-        scale = 1.0 / m if a is None else 1.0 / float(a.sum())
-        inverse = np.asarray(np.linalg.inv(mean_hessian(family, theta, rows, a)), float)
-        phi = _coded_influence(problem, theta, inverse, rows, kept, scale)
+        fitted = _fitted(problem, annotator, kept)
+        theta, inverse, scale, m = fitted.theta, fitted.inverse, fitted.scale, fitted.n_rows
+        phi = family.score(theta, fitted.coded) @ inverse.T * _coded_share(problem, kept, scale)
         p = len(theta)
         if design.cluster is not None:
-            codes = design.cluster if kept is None else design.cluster[kept]
             size = int(design.cluster.max()) + 1
-            Z = cluster_scores(family, theta, rows, a, codes, size) @ inverse.T * scale
+            codes = design.cluster if fitted.kept is None else design.cluster[fitted.kept]
+            sums = cluster_scores(family, theta, fitted.rows, fitted.weights, codes, size)
+            Z = sums @ inverse.T * scale
             influence = Influence({"cluster": np.sqrt(size / (size - 1)) * Z})
             V = influence.covariance()
             df = reference_df(problem.vcov, influence.blocks["cluster"] ** 2, size - 1, p)
         else:
             influence = None
-            V = inverse @ score_meat(family, theta, rows, a) @ inverse.T * scale**2
+            meat = fitted.meat
+            if meat is None:
+                meat = score_meat(family, theta, fitted.rows, fitted.weights)
+            V = inverse @ meat @ inverse.T * scale**2
             df = np.full(p, np.inf) if problem.vcov.reference == "normal" else np.full(p, m - p)
         return Estimate(
             theta=theta,
@@ -101,7 +99,7 @@ class Naive:
         )
 
 
-def _kept(problem: Problem, annotator: str) -> tuple[np.ndarray | None, tuple[str, ...]]:
+def _kept(problem: Problem, annotator: str) -> tuple[Int | None, tuple[str, ...]]:
     missing = problem.missing.get(annotator)
     if missing is None or not missing.any():
         return None, ()
@@ -111,23 +109,79 @@ def _kept(problem: Problem, annotator: str) -> tuple[np.ndarray | None, tuple[st
     )
 
 
-def _coded_influence(
-    problem: Problem,
-    theta: Float,
-    inverse: Float,
-    rows: Rows,
-    kept: np.ndarray | None,
-    scale: float,
-) -> Float:
-    """Return (n, p) influence of the coded rows, on the scale of a mean over all N rows."""
-    design = problem.design
-    position = design.coded
-    present = np.ones(len(position), dtype=bool)
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """The fit to one annotator's labels, and the rows it was made on."""
+
+    theta: Float
+    inverse: Float
+    """(p, p) inverse of the mean Hessian."""
+    scale: float
+    """One over the sum of the weights."""
+    n_rows: int
+    coded: Rows
+    """The n coded rows, prepared."""
+    rows: Blocked
+    weights: Float | None
+    kept: Int | None
+    """Positions of ``rows``; None for all."""
+    meat: Float | None
+    """(p, p) sum of squared scores, where it is known already."""
+
+
+def _fitted(problem: Problem, annotator: str, kept: Int | None) -> _Fitted:
+    """Fit all rows that have a label: in passes shared with other annotators where that pays."""
+    if in_blocks(problem) and shareable(problem.family):
+        return _fitted_in_blocks(problem, annotator, kept)
+    family, design = problem.family, problem.design
+    every, a = problem.frame.llm(annotator), design.weights
+    sums = None if kept is not None else naive_sums(problem, annotator)
+    if sums is not None:
+        scale = 1.0 / (design.n_rows if a is None else float(a.sum()))
+        inverse = np.asarray(np.linalg.inv(sums.hessian * scale), float)
+        coded = every.take(design.coded)
+        return _Fitted(sums.theta, inverse, scale, design.n_rows, coded, every, a, None, sums.meat)
     if kept is not None:
-        where = np.searchsorted(kept, position)
-        where = np.minimum(where, len(kept) - 1)
-        present = kept[where] == position
-        position = where
-    phi = problem.family.score(theta, rows.take(position)) @ inverse.T
-    a = 1.0 if design.weights is None else design.weights[design.coded][:, None]
-    return np.asarray(phi * a * present[:, None] * scale * design.n_rows)
+        every = every.take(kept)
+        a = None if a is None else a[kept]
+    rows = family.prepare(every, a)
+    theta = fit(family, rows, a, problem.frame.terms, where=_where(annotator), instead=INSTEAD)
+    m = len(rows)
+    scale = 1.0 / m if a is None else 1.0 / float(a.sum())
+    inverse = np.asarray(np.linalg.inv(mean_hessian(family, theta, rows, a)), float)
+    position = design.coded
+    if kept is not None:
+        position = np.minimum(np.searchsorted(kept, position), m - 1)
+    return _Fitted(theta, inverse, scale, m, rows.take(position), rows, a, kept, None)
+
+
+def _fitted_in_blocks(problem: Problem, annotator: str, kept: Int | None) -> _Fitted:
+    """Fit without the design matrix of all rows; rows without a label have weight zero."""
+    design = problem.design
+    a, m = design.weights, design.n_rows
+    sums = None if kept is not None else naive_sums(problem, annotator)
+    if kept is not None:
+        a, m = np.zeros(m), len(kept)
+        a[kept] = 1.0 if design.weights is None else design.weights[kept]
+    if sums is None:
+        sums = own_sums(problem, annotator, a, _where(annotator), INSTEAD)
+    scale = 1.0 / (m if a is None else float(a.sum()))
+    inverse = np.asarray(np.linalg.inv(sums.hessian * scale), float)
+    rows = OneOf(problem.frame.blocks((annotator,)), 0)
+    coded = coded_rows(problem, annotator)
+    return _Fitted(sums.theta, inverse, scale, m, coded, rows, a, None, sums.meat)
+
+
+def _where(annotator: str) -> str:
+    return f"all rows (labels of {annotator!r})"
+
+
+def _coded_share(problem: Problem, kept: Int | None, scale: float) -> Float:
+    """Return (n, 1) factors that put scores of coded rows on the scale of a mean over N rows."""
+    design = problem.design
+    share = np.full(design.n_coded, scale * design.n_rows)
+    if design.weights is not None:
+        share *= design.weights[design.coded]
+    if kept is not None:
+        share *= np.isin(design.coded, kept)
+    return share[:, None]

@@ -8,11 +8,20 @@ from typing import Literal, cast
 import numpy as np
 
 from trueup.corrections.base import Problem
+from trueup.corrections.shared import (
+    Reference,
+    coded_rows,
+    complement,
+    in_blocks,
+    reference_fit,
+    reference_weights,
+)
 from trueup.errors import CorrectionError
-from trueup.estimation.blocks import cluster_scores
+from trueup.estimation.blocks import Blocked, cluster_scores
 from trueup.estimation.rank import check_rank
+from trueup.estimation.shared import fit_one, shareable
 from trueup.estimation.solve import firth_logit, fit, one_step
-from trueup.formula.rows import Rows
+from trueup.formula.rows import OneOf, Rows
 from trueup.inference.sandwich import leverage_factor
 from trueup.inference.variance import population_size
 from trueup.study.design import Float, SampleDesign
@@ -21,7 +30,6 @@ from trueup.study.design import Float, SampleDesign
 WITHOUT_LLM_FIT = 'use a correction without an LLM fit (correction="dsl"), or another annotator'
 
 HumanFit = Literal["ml", "one-step", "firth"]
-Reference = Literal["all", "uncoded"]
 Linearise = Literal["coded", "all"]
 
 
@@ -110,45 +118,99 @@ def llm_part(
     """Return the fits under one annotator's labels, computed once for all corrections."""
     key = ("llm", annotator, reference, linearise)
     if key not in problem.cache:
-        every = problem.frame.llm(annotator)
         source = f"labels of {annotator!r}"
-        problem.cache[key] = machine_part(problem, every, reference, linearise, source)
+        known = reference_fit(problem, annotator, reference)
+        if in_blocks(problem):
+            part = _part_in_blocks(problem, annotator, reference, linearise, source, known)
+        else:
+            every = problem.frame.llm(annotator)
+            part = machine_part(problem, every, reference, linearise, source, known)
+        problem.cache[key] = part
     return cast(MachinePart, problem.cache[key])
 
 
 def llm_fit(problem: Problem, annotator: str) -> Float:
     """Return the coefficients of the fit to all rows under one annotator's labels."""
-    rows = problem.family.prepare(problem.frame.llm(annotator), problem.design.weights)
+    known = reference_fit(problem, annotator, "all")
+    if known is not None:
+        return known
+    family, a, terms = problem.family, problem.design.weights, problem.frame.terms
     where = f"all rows (labels of {annotator!r})"
-    return fit(
-        problem.family,
-        rows,
-        problem.design.weights,
-        problem.frame.terms,
-        where=where,
-        instead=WITHOUT_LLM_FIT,
-    )
+    if in_blocks(problem) and shareable(family):
+        blocks = problem.frame.blocks((annotator,))
+        return fit_one(family, blocks, a, terms, where=where, instead=WITHOUT_LLM_FIT)
+    rows = family.prepare(problem.frame.llm(annotator), a)
+    return fit(family, rows, a, terms, where=where, instead=WITHOUT_LLM_FIT)
 
 
-def complement(design: SampleDesign) -> Float:
-    """Return (N,) weights 1/(1 - pi) of rows as members of the uncoded part.
+@dataclass(frozen=True, slots=True)
+class _CodedPart:
+    """The fit to the coded rows under LLM labels."""
 
-    Raises
-    ------
-    CorrectionError
-        If the probability of some row is unknown, or 1.
-    """
-    if design.probability_all is None:
-        raise CorrectionError(
-            'reference="uncoded" needs the inclusion probability of every row: give a '
-            'probability column without gaps, or use reference="all".'
-        )
-    if design.probability_all.max() >= 1.0:
-        raise CorrectionError(
-            'reference="uncoded" cannot be used where some row was certain to be coded '
-            '(probability 1): use reference="all".'
-        )
-    return np.asarray(1.0 / (1.0 - design.probability_all))
+    rows: Rows
+    gamma: Float
+    phi: Float
+    bread: Float
+
+
+def _coded_part(problem: Problem, rows: Rows, source: str) -> _CodedPart:
+    family, terms, w = problem.family, problem.frame.terms, problem.design.coded_weights
+    coded = family.prepare(rows, w)
+    where = f"the coded rows ({source})"
+    check_rank(coded.X, terms, weights=w, where=where)
+    gamma = fit(family, coded, w, terms, where=where, instead=WITHOUT_LLM_FIT)
+    return _CodedPart(coded, gamma, *influence(problem, gamma, coded))
+
+
+def _part_in_blocks(
+    problem: Problem,
+    annotator: str,
+    reference: Reference,
+    linearise: Linearise,
+    source: str,
+    known: Float | None,
+) -> MachinePart:
+    """Return the fits under one annotator's labels, never holding the design of all rows."""
+    family, design, terms = problem.family, problem.design, problem.frame.terms
+    if not shareable(family):
+        problem.frame.llm(annotator)  # says that the design is too large
+    assert shareable(family)
+    coded = _coded_part(problem, coded_rows(problem, annotator), source)
+    a = reference_weights(design, reference)
+    blocks = problem.frame.blocks((annotator,))
+    where = f"{'all' if reference == 'all' else 'the uncoded'} rows ({source})"
+    gamma = known
+    if gamma is None:
+        gamma = fit_one(family, blocks, a, terms, where=where, instead=WITHOUT_LLM_FIT)
+    return _finished(problem, coded, gamma, OneOf(blocks, 0), reference, linearise)
+
+
+def _finished(
+    problem: Problem,
+    coded: _CodedPart,
+    gamma: Float,
+    every: Blocked,
+    reference: Reference,
+    linearise: Linearise,
+) -> MachinePart:
+    """Return the two fits with their influence, and with its sums within clusters."""
+    family, design = problem.family, problem.design
+    phi, bread = coded.phi, coded.bread
+    if linearise == "all":
+        phi, bread = influence(problem, gamma, coded.rows)
+    a = design.weights
+    if reference == "uncoded":
+        outside = complement(design)
+        phi = phi * outside[design.coded][:, None]
+        a = outside if a is None else a * outside
+    sums = None
+    if design.cluster is not None:
+        if isinstance(every, Rows) and reference == "uncoded":
+            every = family.prepare(every, a)
+        n_clusters = int(design.cluster.max()) + 1
+        raw = cluster_scores(family, gamma, every, a, design.cluster, n_clusters)
+        sums = np.asarray(np.linalg.solve(bread, raw.T).T)
+    return MachinePart(coded.gamma, gamma, phi, sums)
 
 
 def machine_part(
@@ -157,6 +219,7 @@ def machine_part(
     reference: Reference,
     linearise: Linearise = "coded",
     source: str = "predicted labels",
+    known: Float | None = None,
 ) -> MachinePart:
     """Fit the coded rows and the reference rows under one set of LLM labels.
 
@@ -172,35 +235,24 @@ def machine_part(
         or at those on the reference rows.
     source : str
         How messages call the labels.
+    known : (p,) array, optional
+        The coefficients on the reference rows, where they have been computed already.
     """
     family, design, terms = problem.family, problem.design, problem.frame.terms
-    w, a = design.coded_weights, design.weights
-    coded = family.prepare(every.take(design.coded), w)
-    where = f"the coded rows ({source})"
-    check_rank(coded.X, terms, weights=w, where=where)
-    gamma = fit(family, coded, w, terms, where=where, instead=WITHOUT_LLM_FIT)
-    phi, bread = influence(problem, gamma, coded)
-    outside = np.ones(0)
-    if reference == "all":
-        rows, weights = every, a
-    else:
+    coded = _coded_part(problem, every.take(design.coded), source)
+    weights = design.weights
+    rows = every
+    if reference == "uncoded":
         rest = design.uncoded
         outside = complement(design)
-        a = outside if a is None else a * outside
-        rows, weights = every.take(rest), a[rest]
-    rows = family.prepare(rows, weights)
-    start = None if family.linear else gamma
-    where = f"{'all' if reference == 'all' else 'the uncoded'} rows ({source})"
-    gamma_reference = fit(family, rows, weights, terms, start, where=where, instead=WITHOUT_LLM_FIT)
-    if linearise == "all":
-        phi, bread = influence(problem, gamma_reference, coded)
-    if reference == "uncoded":
-        phi = phi * outside[design.coded][:, None]
-    sums = None
-    if design.cluster is not None:
-        if reference == "uncoded":
-            rows = family.prepare(every, a)
-        n_clusters = int(design.cluster.max()) + 1
-        raw = cluster_scores(family, gamma_reference, rows, a, design.cluster, n_clusters)
-        sums = np.asarray(np.linalg.solve(bread, raw.T).T)
-    return MachinePart(gamma, gamma_reference, phi, sums)
+        weights = (outside if weights is None else weights * outside)[rest]
+        rows = every.take(rest)
+    gamma = known
+    if gamma is None or design.cluster is not None:
+        rows = family.prepare(rows, weights)
+    if gamma is None:
+        start = None if family.linear else coded.gamma
+        where = f"{'all' if reference == 'all' else 'the uncoded'} rows ({source})"
+        gamma = fit(family, rows, weights, terms, start, where=where, instead=WITHOUT_LLM_FIT)
+    whole = rows if reference == "all" else every
+    return _finished(problem, coded, gamma, whole, reference, linearise)

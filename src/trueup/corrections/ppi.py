@@ -15,11 +15,11 @@ from trueup.corrections.parts import (
     HumanFit,
     HumanPart,
     MachinePart,
-    Reference,
     human_part,
     llm_part,
 )
 from trueup.corrections.ptd import check_human_fit
+from trueup.corrections.shared import Reference
 from trueup.errors import ArgumentError, CorrectionError
 from trueup.estimation.blocks import mean_hessian, mean_score, score_meat
 from trueup.formula.rows import Rows

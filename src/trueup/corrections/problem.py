@@ -72,6 +72,7 @@ def build_problem(
         vcov=vcov,
         seed=seed,
         missing={a: m for a, m in missing.items() if m.any()},
+        together=tuple(annotators),
     )
 
 
@@ -102,7 +103,7 @@ def _check_human_outcome(frame: FormulaFrame, family: Family, y: Float, weights:
 
 def _check_llm_labels(frame: FormulaFrame, family: Family, annotator: str) -> None:
     """Raise where an annotator's labels are not allowed, or useless because they never vary."""
-    y = frame.llm(annotator).y
+    y = frame.llm_outcome(annotator)
     source = f"the labels of {annotator!r}" if frame.outcome_is_label else "the rows of the study"
     _check_outcome(family, y, frame, source)
     # A constant outcome has an ordinary fit where the family is linear, and is harmless there.

@@ -12,11 +12,11 @@ from trueup.corrections.difference import human_sandwich
 from trueup.corrections.parts import (
     HumanFit,
     coded_analysis_weights,
-    complement,
     human_factor,
     human_part,
 )
 from trueup.corrections.ptd import check_human_fit
+from trueup.corrections.shared import complement
 from trueup.errors import CorrectionError
 from trueup.estimation.blocks import mean_hessian, mean_score, score_meat
 from trueup.formula.rows import Rows

@@ -7,7 +7,13 @@ from typing import Literal
 
 from trueup.corrections.base import Estimate, Problem
 from trueup.corrections.difference import difference_estimate
-from trueup.corrections.parts import HumanFit, Linearise, Reference, human_part, llm_part
+from trueup.corrections.parts import (
+    HumanFit,
+    Linearise,
+    human_part,
+    llm_part,
+)
+from trueup.corrections.shared import Reference
 from trueup.errors import ArgumentError
 
 TUNINGS = ("identity", "scalar", "diagonal", "full")

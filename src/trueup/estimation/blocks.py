@@ -5,6 +5,7 @@ Blocks are always taken in the same order, so the same rows give the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -23,12 +24,27 @@ class FusedFamily(Protocol):
         ...
 
 
-def total_weight(rows: Rows, weights: Float | None) -> float:
+class Blocked(Protocol):
+    """Rows that can be gone through in blocks: ``Rows``, or one annotator's of ``RowBlocks``."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def n_coef(self) -> int:
+        """Number of coefficients, p."""
+        ...
+
+    def blocks(self) -> Iterator[tuple[slice, Rows]]:
+        """Iterate over consecutive blocks of rows, always in the same order."""
+        ...
+
+
+def total_weight(rows: Blocked, weights: Float | None) -> float:
     """Return the sum of the weights, or the number of rows where there are none."""
     return float(len(rows)) if weights is None else float(weights.sum())
 
 
-def score_sum(family: Family, theta: Float, rows: Rows, weights: Float | None) -> Float:
+def score_sum(family: Family, theta: Float, rows: Blocked, weights: Float | None) -> Float:
     """Return the (p,) weighted sum of scores over prepared rows."""
     total = np.zeros(rows.n_coef)
     for part, block in rows.blocks():
@@ -37,7 +53,7 @@ def score_sum(family: Family, theta: Float, rows: Rows, weights: Float | None) -
 
 
 def score_hessian(
-    family: Family, theta: Float, rows: Rows, weights: Float | None
+    family: Family, theta: Float, rows: Blocked, weights: Float | None
 ) -> tuple[Float, Float]:
     """Return the (p,) sum of scores and the (p, p) sum of minus their derivatives.
 
@@ -57,14 +73,14 @@ def score_hessian(
     return score, hessian
 
 
-def mean_score(family: Family, theta: Float, rows: Rows, weights: Float | None) -> Float:
+def mean_score(family: Family, theta: Float, rows: Blocked, weights: Float | None) -> Float:
     """Return the (p,) weighted mean of the scores.
 
     Parameters
     ----------
     family : Family
     theta : (p,) array
-    rows : Rows
+    rows : Rows or Blocked
         Prepared rows.
     weights : (m,) array or None
         Divided by their sum; None for equal weights.
@@ -80,14 +96,14 @@ def mean_score(family: Family, theta: Float, rows: Rows, weights: Float | None) 
     return score_sum(family, theta, rows, weights) / total_weight(rows, weights)
 
 
-def mean_hessian(family: Family, theta: Float, rows: Rows, weights: Float | None) -> Float:
+def mean_hessian(family: Family, theta: Float, rows: Blocked, weights: Float | None) -> Float:
     """Return the (p, p) weighted mean of minus the derivatives of the scores (the bread).
 
     Parameters
     ----------
     family : Family
     theta : (p,) array
-    rows : Rows
+    rows : Rows or Blocked
         Prepared rows.
     weights : (m,) array or None
         Divided by their sum; None for equal weights.
@@ -129,7 +145,7 @@ def cross_product(X: Float, Y: Float | None = None, weights: Float | None = None
 def score_meat(
     family: Family,
     theta: Float,
-    rows: Rows,
+    rows: Blocked,
     weights: Float | None,
     A: Float | None = None,
 ) -> Float:
@@ -139,7 +155,7 @@ def score_meat(
     ----------
     family : Family
     theta : (p,) array
-    rows : Rows
+    rows : Rows or Blocked
         Prepared rows.
     weights : (m,) array or None
         The a_i.
@@ -165,7 +181,7 @@ def score_meat(
 def cluster_scores(
     family: Family,
     theta: Float,
-    rows: Rows,
+    rows: Blocked,
     weights: Float | None,
     cluster: Int,
     n_clusters: int,
@@ -176,7 +192,7 @@ def cluster_scores(
     ----------
     family : Family
     theta : (p,) array
-    rows : Rows
+    rows : Rows or Blocked
         Prepared rows.
     weights : (m,) array or None
     cluster : (m,) array of int

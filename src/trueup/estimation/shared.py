@@ -16,12 +16,13 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from trueup.errors import FitError
-from trueup.estimation.rank import CLEARLY_FULL
-from trueup.estimation.solve import START_ROWS, fit
+from trueup.estimation.blocks import score_hessian
+from trueup.estimation.rank import CLEARLY_FULL, check_gram
+from trueup.estimation.solve import OTHER_FITS, START_ROWS, fit, solve_from
 from trueup.families.base import Family
 from trueup.families.glm import LinearPredictor
 from trueup.formula.passes import Totals
-from trueup.formula.rows import Block, RowBlocks, Rows
+from trueup.formula.rows import Block, OneOf, RowBlocks, Rows
 from trueup.study.design import Float, Int
 
 #: Fewer rows than this are held at once and fitted one annotator after the other.
@@ -91,6 +92,48 @@ def shared_fits(
     if family.linear:
         return _linear_fits(family, blocks, weights)
     return _newton_fits(family, blocks, weights, terms)
+
+
+def fit_one(
+    family: PredictorFamily,
+    blocks: RowBlocks,
+    weights: Float | None,
+    terms: Sequence[str],
+    *,
+    where: str,
+    instead: str = OTHER_FITS,
+) -> Float:
+    """Solve the equation under the first annotator's labels, never holding all rows.
+
+    Parameters
+    ----------
+    family, blocks, weights, terms
+        See :func:`shared_fits`.
+    where, instead : str
+        See :func:`trueup.estimation.solve.fit`.
+
+    Returns
+    -------
+    (p,) array
+
+    Raises
+    ------
+    FitError
+        As :func:`trueup.estimation.solve.fit` does.
+    """
+    found = shared_fits(family, blocks, weights, terms)[0]
+    if found is not None:
+        return found
+    rows, zero = OneOf(blocks, 0), np.zeros(blocks.n_coef)
+
+    def evaluate(theta: Float) -> tuple[Float, Float]:
+        return score_hessian(family, theta, rows, weights)
+
+    first = evaluate(zero)
+    check_gram(first[1], terms, where)
+    if not np.isfinite(first[0]).all():
+        raise FitError(f"The outcome has missing or infinite values in {where}: remove them.")
+    return solve_from(zero, first, evaluate, family.name, terms, where=where, instead=instead)
 
 
 def shared_scores(

@@ -249,7 +249,38 @@ def fit(
 
     first = evaluate(start)
     _check_start(first, rows, weights, terms, where)
-    watch = _Watchman(family.name, start, first[1], terms, where, instead)
+    return solve_from(start, first, evaluate, family.name, terms, where=where, instead=instead)
+
+
+def solve_from(
+    start: Float,
+    first: tuple[Float, Float],
+    evaluate: Evaluate,
+    name: str,
+    terms: Sequence[str],
+    *,
+    where: str,
+    instead: str = OTHER_FITS,
+) -> Float:
+    """Run Newton from a point, and say which coefficients run away where it fails.
+
+    Parameters
+    ----------
+    start : (p,) array
+    first : tuple
+        Score and Hessian at ``start``.
+    evaluate : callable
+        (p,) coefficients -> (p,) score and (p, p) Hessian.
+    name : str
+        Name of the family, for messages.
+    terms, where, instead
+        See :func:`fit`.
+
+    Raises
+    ------
+    SeparationError, ConvergenceError
+    """
+    watch = _Watchman(name, start, first[1], terms, where, instead)
     return _iterate(evaluate, start, first, 1e-10, 50, watch).theta
 
 

@@ -120,6 +120,10 @@ class FormulaFrame:
         read = reader(self._study, self._known, typed)
         return self._columns("y", self._left, read, None, f"the labels of {annotator!r}")[:, 0]
 
+    def holds(self) -> bool:
+        """Return whether the design matrix of all rows is, or may be, held at once."""
+        return self._keeps("X", self._right)
+
     def blocks(self, annotators: Sequence[str], size: int | None = None) -> RowBlocks:
         """Return all N rows under several annotators, to be gone through block by block.
 

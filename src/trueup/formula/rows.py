@@ -104,6 +104,28 @@ class RowBlocks(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The rows of one of the annotators of some blocks, for sums that take one at a time."""
+
+    every: RowBlocks
+    annotator: int
+    """Position among the annotators."""
+
+    def __len__(self) -> int:
+        return self.every.n_rows
+
+    @property
+    def n_coef(self) -> int:
+        """Number of coefficients, p."""
+        return self.every.n_coef
+
+    def blocks(self) -> Iterator[tuple[slice, Rows]]:
+        """Iterate over consecutive blocks of rows, always in the same order."""
+        for part, rows in self.every:
+            yield part, rows[self.annotator]
+
+
 def block_size(n_coef: int) -> int:
     """Return how many rows with this many columns stay in cache, a power of two.
 
