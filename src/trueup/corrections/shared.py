@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -10,11 +10,16 @@ import numpy as np
 
 from trueup.corrections.base import Problem
 from trueup.errors import CorrectionError
+from trueup.estimation.collapse import Cells, collapse
 from trueup.estimation.shared import fit_one, shareable, shared_fits, shared_moments
-from trueup.formula.rows import RowBlocks, Rows
+from trueup.formula.rows import Rows
 from trueup.study.design import Float, SampleDesign
 
 Reference = Literal["all", "uncoded"]
+
+#: Fewer rows than this are fitted for each annotator by itself. That takes no time, and the last
+#: bit of a number does not depend on which annotators are fitted together.
+FEW_ROWS = 40_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +86,25 @@ def reference_fit(problem: Problem, annotator: str, reference: Reference) -> Flo
         return None
     key = ("reference fits", others, reference)
     if key not in problem.cache:
-        weights = reference_weights(problem.design, reference)
-        problem.cache[key] = _fits(problem, others, problem.frame.blocks(others), weights)
+        family, terms = problem.family, problem.frame.terms
+        assert shareable(family)
+        cells = _cells(problem, others, reference)
+        if cells is not None:
+            found = shared_fits(family, cells.blocks, cells.totals, terms)
+        else:
+            weights = reference_weights(problem.design, reference)
+            found = shared_fits(family, problem.frame.blocks(others), weights, terms)
+        problem.cache[key] = dict(zip(others, found, strict=True))
     return cast(Mapping[str, Float | None], problem.cache[key])[annotator]
+
+
+def _cells(problem: Problem, annotators: tuple[str, ...], reference: Reference) -> Cells | None:
+    """Return the distinct rows of all annotators, None where rows repeat too seldom."""
+    key = ("cells", annotators, reference)
+    if key not in problem.cache:
+        weights = reference_weights(problem.design, reference)
+        problem.cache[key] = collapse(problem.frame.blocks(annotators), weights)
+    return cast(Cells | None, problem.cache[key])
 
 
 def naive_sums(problem: Problem, annotator: str) -> Sums | None:
@@ -97,8 +118,12 @@ def naive_sums(problem: Problem, annotator: str) -> Sums | None:
         fits = {a: reference_fit(problem, a, "all") for a in others}
         active = [k for k, a in enumerate(others) if fits[a] is not None]
         thetas = np.array([fits[others[k]] for k in active])
-        blocks, a = problem.frame.blocks(others), problem.design.weights
-        hessians, meats = shared_moments(problem.family, blocks, thetas, a, np.array(active))
+        blocks, a, counts = problem.frame.blocks(others), problem.design.weights, None
+        cells = _cells(problem, others, "all")
+        if cells is not None:
+            blocks, a, counts = cells.blocks, cells.weights, cells.counts
+        chosen = np.array(active)
+        hessians, meats = shared_moments(problem.family, blocks, thetas, a, chosen, counts)
         problem.cache[key] = {
             others[k]: Sums(*parts)
             for k, *parts in zip(active, thetas, hessians, meats, strict=True)
@@ -131,15 +156,9 @@ def _company(problem: Problem, annotator: str) -> tuple[str, ...] | None:
         return None
     if in_blocks(problem):
         return others
+    if problem.design.n_rows < FEW_ROWS:
+        return None
+    if len(others) == 1:
+        return others if _cells(problem, others, "all") is not None else None
     # Where labels are covariates every annotator has a design of its own, which one pass makes.
-    pays = problem.family.linear or not problem.frame.covariate_labels
-    return others if len(others) > 1 and pays else None
-
-
-def _fits(
-    problem: Problem, annotators: Sequence[str], blocks: RowBlocks, weights: Float | None
-) -> dict[str, Float | None]:
-    family = problem.family
-    assert shareable(family)
-    found = shared_fits(family, blocks, weights, problem.frame.terms)
-    return dict(zip(annotators, found, strict=True))
+    return others if problem.family.linear or not problem.frame.covariate_labels else None

@@ -20,7 +20,7 @@ from trueup.estimation.blocks import score_hessian
 from trueup.estimation.rank import CLEARLY_FULL, check_gram
 from trueup.estimation.solve import OTHER_FITS, START_ROWS, fit, solve_from
 from trueup.families.base import Family
-from trueup.families.glm import LinearPredictor
+from trueup.families.glm import LinearPredictor, weighted
 from trueup.formula.passes import Totals
 from trueup.formula.rows import Block, OneOf, RowBlocks, Rows
 from trueup.study.design import Float, Int
@@ -179,7 +179,12 @@ def _scores(
 
 
 def shared_moments(
-    family: PredictorFamily, blocks: RowBlocks, thetas: Float, weights: Float | None, active: Int
+    family: PredictorFamily,
+    blocks: RowBlocks,
+    thetas: Float,
+    weights: Float | None,
+    active: Int,
+    counts: Float | None = None,
 ) -> tuple[Float, Float]:
     r"""Return Hessians and meats of some annotators from one pass.
 
@@ -192,6 +197,8 @@ def shared_moments(
         The a_i.
     active : (k,) array of int
         Which annotators.
+    counts : (N,) array, optional
+        How many rows each row stands for, where rows that repeat were collapsed.
 
     Returns
     -------
@@ -200,7 +207,12 @@ def shared_moments(
     meats : (k, p, p) array
         :math:`\sum_i a_i^2 \psi_i\psi_i'`.
     """
-    sums = partial(_moments, family, thetas, weights, active, blocks.shared_design, True)
+    row = weights
+    if counts is not None:
+        weights = counts if weights is None else weights * counts
+        row = np.sqrt(counts) if row is None else row * np.sqrt(counts)
+    each = weights, row
+    sums = partial(_moments, family, thetas, each, active, blocks.shared_design, True)
     hessians, meats = blocks.total(sums)
     return np.broadcast_to(hessians, meats.shape), meats
 
@@ -209,7 +221,8 @@ def shared_hessians(
     family: PredictorFamily, blocks: RowBlocks, thetas: Float, weights: Float | None, active: Int
 ) -> Float:
     """Return the (k, p, p) Hessians of some annotators; see :func:`shared_moments`."""
-    sums = partial(_moments, family, thetas, weights, active, blocks.shared_design, False)
+    each = weights, None
+    sums = partial(_moments, family, thetas, each, active, blocks.shared_design, False)
     hessians = blocks.total(sums)[0]
     return np.broadcast_to(hessians, (len(active), *hessians.shape[1:]))
 
@@ -217,29 +230,29 @@ def shared_hessians(
 def _moments(
     family: PredictorFamily,
     thetas: Float,
-    weights: Float | None,
+    weights: tuple[Float | None, Float | None],
     active: Int,
     shared: bool,
     with_meat: bool,
     blocks: Iterable[Block],
 ) -> Totals:
+    """Return Hessians with the first weights, and sums of squares of scores times the second."""
     k, p = thetas.shape
     once = shared and family.linear  # the Hessian is X'X for all
     hessians = np.zeros((1 if once else k, p, p))
     meats = np.zeros((k, p, p)) if with_meat else np.zeros(0)
     with np.errstate(over="ignore", invalid="ignore"):
         for part, every in blocks:
-            w = None if weights is None else weights[part]
+            w, row = (None if v is None else v[part] for v in weights)
             for j, a in enumerate(active):
                 X, y = every[a].X, every[a].y
                 residual, information = family.pieces(X @ thetas[j], y)
-                if w is not None:
-                    residual, information = residual * w, information * w
                 if not once or j == 0:
                     flat = once and w is None
-                    hessians[j] += X.T @ (X if flat else X * information[:, None])
+                    importance = weighted(information, w)
+                    hessians[j] += X.T @ (X if flat else X * importance[:, None])
                 if with_meat:
-                    psi = X * residual[:, None]
+                    psi = X * weighted(residual, row)[:, None]
                     meats[j] += psi.T @ psi
     return hessians, meats
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,7 +25,8 @@ from trueup.formula.parse import (
     terms_of,
     variables_of,
 )
-from trueup.formula.rows import MadeBlocks, RowBlocks, Rows, block_size
+from trueup.formula.passes import Totals
+from trueup.formula.rows import Block, MadeBlocks, RowBlocks, Rows, block_size
 from trueup.formula.variables import Source, Variable, as_frame, label_sources, reader, survey
 from trueup.study.design import Float, Int, SampleDesign
 from trueup.study.tables import Table, nearest
@@ -521,11 +522,22 @@ def _empty_columns(frame: FormulaFrame, human: Rows) -> Iterator[str]:
         zero = np.flatnonzero(~columns.any(axis=0))
         if len(zero) == 0:
             continue
-        every = getattr(frame.llm(frame.annotators[0]), which)
-        for j, count in zip(zero, np.count_nonzero(every[:, zero], axis=0), strict=True):
+        for j, count in zip(zero, _nonzero(frame, which, zero), strict=True):
             if count and names[j] not in described:
                 described.add(names[j])
                 yield f"column {names[j]!r} is 0 in every coded row, but not in {count:,} others"
+
+
+def _nonzero(frame: FormulaFrame, which: str, columns: Int) -> Int:
+    """Return in how many rows each of some columns is not 0, by one annotator's labels."""
+
+    def sums(blocks: Iterable[Block]) -> Totals:
+        total = np.zeros(len(columns))
+        for _, (rows,) in blocks:
+            total += np.count_nonzero(getattr(rows, which)[:, columns], axis=0)
+        return (total,)
+
+    return frame.blocks(frame.annotators[:1]).total(sums)[0].astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

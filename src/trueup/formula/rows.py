@@ -150,23 +150,30 @@ def cut(rows: tuple[Rows, ...], size: int, start: int = 0) -> Iterator[Block]:
     start : int
         Position of the first row among all rows.
     """
+    X, at_x = _distinct([r.X for r in rows])
+    Z, at_z = _distinct([r.Z for r in rows if r.Z is not None])
     for first in range(0, len(rows[0]), size):
         inner = slice(first, min(first + size, len(rows[0])))
-        views: dict[int, Float] = {}
-        for array in (a for r in rows for a in (r.X, r.Z) if a is not None):
-            views.setdefault(id(array), array[inner])
+        x, z = [a[inner] for a in X], [a[inner] for a in Z]
         yield (
-            slice(start + inner.start, start + inner.stop),
+            slice(start + first, start + inner.stop),
             tuple(
                 Rows(
-                    y=r.y[inner],
-                    X=views[id(r.X)],
-                    Z=None if r.Z is None else views[id(r.Z)],
-                    groups=tuple(g[inner] for g in r.groups),
+                    r.y[inner],
+                    x[at_x[k]],
+                    z[at_z[k]] if z else None,
+                    tuple([g[inner] for g in r.groups]) if r.groups else (),
                 )
-                for r in rows
+                for k, r in enumerate(rows)
             ),
         )
+
+
+def _distinct(arrays: list[Float]) -> tuple[list[Float], list[int]]:
+    """Return the arrays without repeats, and where each of those given is among them."""
+    known: dict[int, int] = {}
+    at = [known.setdefault(id(array), len(known)) for array in arrays]
+    return [arrays[at.index(j)] for j in range(len(known))], at
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trueup.corrections.base import Problem
+from trueup.estimation.shared import shareable
+from trueup.formula.rows import Rows
 from trueup.inference.variance import SUBTRACTED, phase_one_rows
 from trueup.multiverse.universe import Located
 from trueup.study.design import Float, Int, SampleDesign
 
 #: Rows held at a time in the pass over all rows, for all LLM-only universes together.
-PASS_ROWS = 65_536
+PASS_ROWS = 8192
 
 
 def joint_covariance(
@@ -88,7 +89,7 @@ def _factors(universe: Located, column: int, full: SampleDesign) -> dict[str, Ke
         if design is universe.problem.design:
             phi = estimate.extra["phi"][:, [column]]
         else:
-            phi = _RowInfluence.of(universe, column).at(design.coded)[:, None] * design.n_rows
+            phi = _influence_at(universe, column, design.coded)[:, None] * design.n_rows
         first = phase_one_rows(design, phi)
         out["first"] = (keys["first"], first[:, 0])
         if estimate.influence is not None:
@@ -171,70 +172,135 @@ def _block_products(factors: Sequence[dict[str, Keyed]], name: str) -> Float:
 
 def _naive_gram(universes: Sequence[Located], columns: Sequence[int], n_rows: int) -> Float:
     """Return the (k, k) sums of products of the LLM-only influences over all rows."""
-    sources = [_RowInfluence.of(u, c) for u, c in zip(universes, columns, strict=True)]
-    gram = np.zeros((len(sources), len(sources)))
+    sources: list[tuple[list[int], _SharedInfluence | _RowInfluence]] = []
+    for numbers in _alike(universes):
+        some, at = [universes[k] for k in numbers], [columns[k] for k in numbers]
+        if shareable(some[0].problem.family):
+            sources.append((numbers, _SharedInfluence(some, at)))
+        else:
+            sources += [([k], _RowInfluence.of(universes[k], columns[k])) for k in numbers]
+
+    gram = np.zeros((len(universes), len(universes)))
     for start in range(0, n_rows, PASS_ROWS):
         stop = min(start + PASS_ROWS, n_rows)
-        block = np.zeros((stop - start, len(sources)))
-        for k, source in enumerate(sources):
+        block = np.zeros((len(universes), stop - start))
+        for numbers, source in sources:
             inside, values = source.between(start, stop)
-            block[inside, k] = values
-        gram += block.T @ block
+            rows = np.array(numbers)
+            block[rows if isinstance(inside, slice) else (rows[:, None], inside)] = values
+        gram += block @ block.T
     return gram
+
+
+def _alike(universes: Sequence[Located]) -> list[list[int]]:
+    """Return the numbers of universes whose rows can be gone through together."""
+    together: dict[tuple[int, int], list[int]] = {}
+    for k, universe in enumerate(universes):
+        key = id(universe.problem.frame), id(universe.problem.family)
+        together.setdefault(key, []).append(k)
+    return list(together.values())
+
+
+class _SharedInfluence:
+    """Influences on one coefficient each of the LLM-only fits of one design, block by block.
+
+    Rows must be asked for in order.
+    """
+
+    def __init__(self, universes: Sequence[Located], columns: Sequence[int]) -> None:
+        self._problem = universes[0].problem
+        self._positions = universes[0].outcome.positions
+        annotators = [u.problem.annotators[0] for u in universes]
+        names = tuple(dict.fromkeys(annotators))
+        self._at = [names.index(a) for a in annotators]
+        estimates = [u.outcome.estimate for u in universes]
+        self._thetas = np.array([e.theta for e in estimates if e is not None])
+        self._directions = np.array(
+            [e.extra["row_inverse"][c] for e, c in zip(estimates, columns, strict=True) if e]
+        )
+        self._missing = [
+            (k, mask)
+            for k, u in enumerate(universes)
+            if (mask := u.problem.missing.get(annotators[k])) is not None
+        ]
+        self._blocks = iter(self._problem.frame.blocks(names))
+        self._left = np.zeros((len(universes), 0))
+
+    def between(self, start: int, stop: int) -> tuple[Int | slice, Float]:
+        """Return which of rows start..stop the universes have, and their (k, m) influences."""
+        if self._positions is None:
+            return slice(None), self._next(stop - start)
+        low, high = np.searchsorted(self._positions, [start, stop])
+        return self._positions[low:high] - start, self._next(int(high - low))
+
+    def _next(self, count: int) -> Float:
+        """Return the influences of the next rows."""
+        pieces, have = [self._left], self._left.shape[1]
+        while have < count:
+            pieces.append(self._values(*next(self._blocks)))
+            have += pieces[-1].shape[1]
+        values = np.concatenate(pieces, axis=1) if len(pieces) > 1 else pieces[0]
+        self._left = values[:, count:]
+        return values[:, :count]
+
+    def _values(self, part: slice, every: tuple[Rows, ...]) -> Float:
+        family, rows = self._problem.family, [every[k] for k in self._at]
+        assert shareable(family)
+        if all(r.X is rows[0].X for r in rows):
+            X = rows[0].X
+            residual = family.residual(self._thetas @ X.T, np.array([r.y for r in rows]))
+            values = np.asarray(residual * (self._directions @ X.T))
+        else:
+            given = zip(self._thetas, self._directions, rows, strict=True)
+            values = np.array([family.residual(r.X @ t, r.y) * (r.X @ d) for t, d, r in given])
+        if self._problem.design.weights is not None:
+            values = values * self._problem.design.weights[part]
+        for k, mask in self._missing:
+            values[k, mask[part]] = 0.0
+        return values
 
 
 @dataclass(frozen=True, slots=True)
 class _RowInfluence:
-    """Influence of every row on one coefficient of an LLM-only fit, computed block by block."""
+    """Influence of every row on one coefficient of an LLM-only fit with nuisance parts.
 
-    problem: Problem
-    theta: Float
-    direction: Float
-    """(p,) d with influence psi_i'd."""
+    These (absorbed effects, first stages) need all rows of the fit at once.
+    """
+
+    known: Float
+    """(N,) influences."""
     positions: Int | None
-    labels: dict[str, NDArray[Any]]
-    known: Float | None
-    """(N,) influences, where the family has nuisance parts that need all rows at once."""
 
     @classmethod
     def of(cls, universe: Located, column: int) -> _RowInfluence:
         problem, estimate = universe.problem, universe.outcome.estimate
         assert estimate is not None
-        frame, annotator = problem.frame, problem.annotators[0]
-        labels = {v: frame.llm_labels(v, annotator) for v in frame.variables}
-        first = frame.rows({v: a[:1] for v, a in labels.items()}, np.zeros(1, dtype=np.int64))
         direction = estimate.extra["row_inverse"][column]
-        known = None
-        if first.groups or first.Z is not None:
-            known = _with_nuisance(problem, annotator, estimate.theta, direction)
-        positions = universe.outcome.positions
-        return cls(problem, estimate.theta, direction, positions, labels, known)
+        known = _with_nuisance(problem, problem.annotators[0], estimate.theta, direction)
+        return cls(known, universe.outcome.positions)
 
-    def between(self, start: int, stop: int) -> tuple[Int, Float]:
-        """Return which of rows start..stop the universe has, and their influences."""
+    def between(self, start: int, stop: int) -> tuple[Int | slice, Float]:
+        """Return which of rows start..stop the universe has, and their (1, m) influences."""
         if self.positions is None:
-            local = np.arange(start, stop)
-            inside = local - start
-        else:
-            low, high = np.searchsorted(self.positions, [start, stop])
-            local = np.arange(low, high)
-            inside = self.positions[low:high] - start
-        if not len(local):
-            return inside, np.zeros(0)
-        return inside, self.at(local)
+            return slice(None), self.known[None, start:stop]
+        low, high = np.searchsorted(self.positions, [start, stop])
+        return self.positions[low:high] - start, self.known[None, low:high]
 
-    def at(self, local: Int) -> Float:
-        """Return the influences of rows, by their places among the universe's own rows."""
-        if self.known is not None:
-            return self.known[local]
-        rows = self.problem.frame.rows({v: a[local] for v, a in self.labels.items()}, local)
-        values = self.problem.family.score(self.theta, rows) @ self.direction
-        if self.problem.design.weights is not None:
-            values = values * self.problem.design.weights[local]
-        missing = self.problem.missing.get(self.problem.annotators[0])
-        if missing is not None:
-            values = values * ~missing[local]
-        return np.asarray(values)
+
+def _influence_at(universe: Located, column: int, local: Int) -> Float:
+    """Return the influences of a few rows, by their places among the universe's own rows."""
+    problem, estimate = universe.problem, universe.outcome.estimate
+    assert estimate is not None
+    annotator, direction = problem.annotators[0], estimate.extra["row_inverse"][column]
+    if not shareable(problem.family):
+        return _with_nuisance(problem, annotator, estimate.theta, direction)[local]
+    frame = problem.frame
+    rows = frame.rows({v: frame.llm_labels(v, annotator)[local] for v in frame.variables}, local)
+    values = problem.family.score(estimate.theta, rows) @ direction
+    if problem.design.weights is not None:
+        values = values * problem.design.weights[local]
+    missing = problem.missing.get(annotator)
+    return np.asarray(values if missing is None else values * ~missing[local])
 
 
 def _with_nuisance(problem: Problem, annotator: str, theta: Float, direction: Float) -> Float:
