@@ -226,7 +226,7 @@ def r_timings():
         )
 
 
-def levels(N=1_000_000, n_levels=2_000, n=20_000):
+def levels(N=1_000_000, n_levels=2_000, each=5):
     """Time a factor of many levels, from the table to the estimate."""
     rng = np.random.default_rng(3)
     codes = rng.integers(0, n_levels, N)
@@ -234,7 +234,7 @@ def levels(N=1_000_000, n_levels=2_000, n=20_000):
     v = 0.5 * x + 0.001 * codes + rng.normal(size=N)
     data = pd.DataFrame({"x": x, "group": codes, "f": v + 0.3 * rng.normal(size=N)})
     data["coder"] = np.nan
-    coded = rng.choice(N, n, replace=False)
+    coded = data.groupby("group").head(each).index  # every level needs coded rows
     data.loc[coded, "coder"] = v[coded]
     study = tu.Study(data, human={"y": "coder"}, llm={"y": ["f"]})
     with Peak() as peak:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from trueup.families.base import Family
 from trueup.formula.rows import BLOCK_ROWS, Rows
@@ -140,6 +141,39 @@ def cross_product(X: Float, Y: Float | None = None, weights: Float | None = None
         left = X[part] if weights is None else X[part] * weights[part, None]
         total += left.T @ other[part]
     return total
+
+
+#: Columns from which a block is looked at for zeros, and the share of other numbers below which
+#: its products are those of a sparse matrix: a factor of many levels.
+MANY_COLUMNS = 200
+_SPARSE = 0.05
+
+
+def add_gram(total: Float, X: Float, weights: Float | None = None) -> None:
+    """Add X' diag(weights) X to a matrix, in place.
+
+    Parameters
+    ----------
+    total : (p, p) array
+    X : (m, p) array
+    weights : (m,) array, optional
+
+    Examples
+    --------
+    >>> total = np.zeros((1, 1))
+    >>> add_gram(total, np.array([[1.0], [2.0]]), np.array([1.0, 3.0]))
+    >>> total
+    array([[13.]])
+    """
+    if X.shape[1] < MANY_COLUMNS or np.count_nonzero(X) > _SPARSE * X.size:
+        total += X.T @ (X if weights is None else X * weights[:, None])
+        return
+    row, column = np.nonzero(X)
+    values = X[row, column]
+    scaled = values if weights is None else values * weights[row]
+    left = csr_array((scaled, (row, column)), shape=X.shape)
+    product = (left.T @ csr_array((values, (row, column)), shape=X.shape)).tocoo()
+    total[product.row, product.col] += product.data
 
 
 def score_meat(

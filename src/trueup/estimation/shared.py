@@ -16,7 +16,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from trueup.errors import FitError
-from trueup.estimation.blocks import score_hessian
+from trueup.estimation.blocks import add_gram, score_hessian
 from trueup.estimation.rank import CLEARLY_FULL, check_gram
 from trueup.estimation.solve import OTHER_FITS, START_ROWS, fit, solve_from
 from trueup.families.base import Family
@@ -249,11 +249,9 @@ def _moments(
                 residual, information = family.pieces(X @ thetas[j], y)
                 if not once or j == 0:
                     flat = once and w is None
-                    importance = weighted(information, w)
-                    hessians[j] += X.T @ (X if flat else X * importance[:, None])
+                    add_gram(hessians[j], X, None if flat else weighted(information, w))
                 if with_meat:
-                    psi = X * weighted(residual, row)[:, None]
-                    meats[j] += psi.T @ psi
+                    add_gram(meats[j], X * weighted(residual, row)[:, None])
     return hessians, meats
 
 
@@ -319,10 +317,9 @@ def _cross_products(weights: Float | None, shared: bool, blocks: Iterable[Block]
         if not scores.size:
             grams, scores = np.zeros((1 if shared else K, p, p)), np.zeros((K, p))
         for k, r in enumerate(rows[:1] if shared else rows):
-            X = r.X if w is None else r.X * w[:, None]
-            grams[k] += X.T @ r.X
+            add_gram(grams[k], r.X, w)
             if not shared:
-                scores[k] += r.y @ X
+                scores[k] += (r.y if w is None else r.y * w) @ r.X
         if shared:
             Y = np.array([r.y for r in rows])
             scores += (Y if w is None else Y * w) @ rows[0].X

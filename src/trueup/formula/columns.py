@@ -13,8 +13,9 @@ from trueup.study.design import Float
 
 Kind = Literal["number", "text", "other"]
 
-#: More levels than this would make a design matrix that no memory holds.
-MOST_LEVELS = 1000
+#: More levels than this are rather a grouping to absorb: their coefficients alone, with the
+#: covariances between them, would fill the memory.
+MOST_LEVELS = 2500
 #: Products of two or three integers below this bound do not overflow int64.
 _SAFE_INTEGER = 2**20
 _NUMBERS = {"boolean", "integer", "floating", "mixed-integer-float", "decimal"}

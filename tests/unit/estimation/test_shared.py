@@ -7,7 +7,7 @@ import pytest
 
 from trueup.errors import FitError
 from trueup.estimation import shared as shared_module
-from trueup.estimation.blocks import score_hessian, score_meat
+from trueup.estimation.blocks import MANY_COLUMNS, add_gram, score_hessian, score_meat
 from trueup.estimation.shared import (
     shareable,
     shared_fits,
@@ -216,3 +216,16 @@ def test_families_with_nuisance_parts_are_not_shared():
         "logit",
         "mean",
     ]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_block_of_dummies_has_the_products_of_any_other(weighted):
+    rng = np.random.default_rng(2)
+    X = np.zeros((300, MANY_COLUMNS))
+    X[:, 0] = 1.0
+    X[np.arange(300), rng.integers(1, MANY_COLUMNS, 300)] = rng.normal(size=300)
+    w = weights_of(weighted, 300)
+    found = np.ones((MANY_COLUMNS, MANY_COLUMNS))
+    add_gram(found, X, w)
+    wanted = 1.0 + X.T @ (X if w is None else X * w[:, None])
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)

@@ -111,10 +111,10 @@ def test_too_many_numeric_classes_are_refused(study):
 
 
 def test_too_many_levels_of_a_covariate_are_refused(study):
-    table = pd.concat([study.table] * 3, ignore_index=True)
-    study.table = table.assign(id=[f"r{i}" for i in range(1200)])
-    study.llm["pos", "gpt"] = np.tile(study.llm["pos", "gpt"], 3)
-    with pytest.raises(FormulaError, match=r"'id' has more than 1,000 levels.*y ~ x \| id"):
+    table = pd.concat([study.table] * 7, ignore_index=True)
+    study.table = table.assign(id=[f"r{i}" for i in range(2800)])
+    study.llm["pos", "gpt"] = np.tile(study.llm["pos", "gpt"], 7)
+    with pytest.raises(FormulaError, match=r"'id' has more than 2,500 levels.*y ~ x \| id"):
         frame_of(study, "pos ~ id")
 
 
